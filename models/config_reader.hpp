@@ -1,0 +1,28 @@
+// config.json (and hf_quant_config.json beside it) -> ModelSpec.
+//
+// The reader takes what strangers publish: language models nested in text_config, language_config
+// or thinker_config, aliases of keys, nulls, missing keys. A missing key is filled only where the
+// model's configuration class defines it, and then listed in ModelSpec::assumptions. Everything
+// wrong is reported at once in one ConfigError.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/spec.hpp"
+#include "sim/core/json.hpp"
+
+namespace oomcast::models {
+
+// `path` is a config.json or a folder that holds one. hf_quant_config.json beside it, or
+// NAME.hf_quant_config.json beside NAME.json, is read too.
+ModelSpec read_model_config(const std::string& path);
+
+// `source` names the file in messages; it becomes ModelSpec::name. `hf_quant_config` may be null.
+ModelSpec read_model_config(const Json& config, const std::string& source,
+                            const Json& hf_quant_config = nullptr);
+
+// Architectures with a builder, sorted.
+std::vector<std::string> supported_architectures();
+
+}  // namespace oomcast::models

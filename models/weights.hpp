@@ -1,0 +1,72 @@
+// Bytes of a model's tensors on one rank.
+//
+// Rules (vLLM's; sources in the facts pages "models" and "vllm"): column- and row-parallel linears
+// divide evenly; KV heads are replicated when tp exceeds them; the vocabulary is padded to a
+// multiple of 64 before it is divided; norms and routers are whole on every rank; pipeline stages
+// get layers / pp layers each, the remainder going one by one to the stages before the last; a tied
+// embedding lies on the first and on the last stage; rope tables are made once per rank and
+// distinct rope, at the first layer using it, and count as weights in the engine's log.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/spec.hpp"
+#include "sim/core/units.hpp"
+
+namespace oomcast::models {
+
+struct ShardPlan {
+  int tp = 1;
+  int pp = 1;
+  int pp_rank = 0;
+  int ep = 1;  // ranks over which whole experts are divided; 1: each expert is split over tp
+  // Dtype the engine loads 16/32-bit tensors with; default: the checkpoint's (fp32 as bf16 is the
+  // engine's decision and must be given).
+  std::optional<DType> dtype;
+  // Layers of each stage when the user gives them (VLLM_PP_LAYER_PARTITION); else the even rule.
+  std::vector<int> layers_per_stage;
+  // Load the vision/audio towers too (engines skip them when every modality's limit is 0).
+  bool towers = true;
+};
+
+struct LayerRange {
+  int begin = 0;
+  int end = 0;
+};
+// Layers of one pipeline stage. Throws ConfigError if pp exceeds the layers or the given partition
+// does not add up.
+LayerRange stage_layers(const ModelSpec& spec, const ShardPlan& plan);
+
+struct TensorBytes {
+  std::string_view name;  // as TensorSpec::name
+  int layer = -1;         // -1: outside the layers
+  WeightLeaf leaf = WeightLeaf::kWeights;
+  DType dtype = DType::kBFloat16;
+  Bytes bytes;  // requested size; the allocator rounds it up to 512 B and more
+};
+// "model.layers.3.self_attn.qkv_proj.weight"
+std::string full_name(const TensorBytes& tensor);
+
+struct RankWeights {
+  std::vector<TensorBytes> tensors;  // in the order in which the engine creates them
+  Bytes weights;                     // sums by leaf
+  Bytes scales;
+  Bytes buffers;
+
+  [[nodiscard]] Bytes total() const { return weights + scales + buffers; }
+  // Sum with every tensor rounded up to `granule` (PyTorch's allocator: 512 B).
+  [[nodiscard]] Bytes rounded(Bytes granule = Bytes{512}) const;
+};
+
+// Throws ConfigError naming what does not divide (heads, KV heads, FFN width, vocabulary by tp;
+// experts by ep), all of it at once, or a quantisation that has no byte rules yet.
+RankWeights weights_on_rank(const ModelSpec& spec, const ShardPlan& plan);
+
+// Only the check.
+void check_sharding(const ModelSpec& spec, const ShardPlan& plan);
+
+}  // namespace oomcast::models
