@@ -1,0 +1,74 @@
+// The timeline of one rank, bounded in memory whatever the length of the run.
+//
+// Time is cut into buckets of equal width. A bucket keeps its first and last row and the rows of
+// its extremes, so thinning never loses a peak. When the run outgrows the buckets, the width
+// doubles and neighbours merge; all kept rows are chosen by associative rules (a maximum prefers
+// the later of equals, a minimum the earlier), so the result does not depend on how often that
+// happened, nor on whether rows between the ends of a uniform stretch were offered.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/core/digest.hpp"
+#include "sim/core/units.hpp"
+#include "sim/ledger/ledger.hpp"
+
+namespace oomcast {
+
+struct TimelineRow {
+  SimTime at;
+  LeafBytes device{};  // sums to views.device_used
+  MemoryViews views;
+  Bytes kv_used;    // blocks held by requests
+  Bytes kv_cached;  // free blocks whose content can still be hit
+  Bytes kv_free;    // the rest of the pool
+  std::int64_t running = 0;
+  std::int64_t waiting = 0;
+  std::int64_t step_tokens = 0;
+  std::int64_t preemptions = 0;  // so far
+};
+
+class Timeline {
+ public:
+  static constexpr std::size_t kBuckets = 1024;
+
+  Timeline();
+
+  // Rows must come in order of time.
+  void offer(const TimelineRow& row);
+
+  // Start of the bucket after the one that holds `at`: a stretch of like steps is offered up to
+  // here, with its first and last row.
+  [[nodiscard]] SimTime bucket_end(SimTime at) const;
+
+  // Kept rows in order, each once.
+  [[nodiscard]] std::vector<TimelineRow> rows() const;
+
+ private:
+  struct Kept {
+    std::uint64_t sequence = 0;  // order of offering; 0 = empty
+    TimelineRow row;
+  };
+  struct Bucket {
+    Kept first;
+    Kept last;
+    Kept most_device;
+    Kept most_allocated;
+    Kept most_kv;
+    Kept least_kv;
+    Kept most_running;
+    Kept most_waiting;
+  };
+
+  static void merge(Bucket& into, const Bucket& later);
+  void widen();
+
+  std::int64_t width_;
+  std::uint64_t offered_ = 0;
+  std::vector<Bucket> buckets_;
+};
+
+void add_to_digest(Digest& digest, const TimelineRow& row);
+
+}  // namespace oomcast
