@@ -32,6 +32,9 @@ class LogHistogram {
   // never above the largest value seen. 0 when empty.
   [[nodiscard]] std::int64_t quantile(double q) const {
     const auto rank = static_cast<std::int64_t>(q * static_cast<double>(count_) + 0.999999);
+    if (rank >= count_) {
+      return largest_;
+    }
     std::int64_t seen = 0;
     for (std::size_t bin = 0; bin < kBins; ++bin) {
       seen += bins_[bin];
