@@ -1,0 +1,203 @@
+// vLLM's V1 scheduler with its KV block pool and prefix cache, decision for decision.
+//
+//   Scheduler scheduler(config);                   // ConfigError if the settings cannot work
+//   scheduler.add(request); scheduler.abort(id);   // between steps, in arrival order
+//   const StepPlan& plan = scheduler.schedule();   // one batch enters the pipeline (may be empty)
+//   if (scheduler.batches_in_flight() == scheduler.depth()) {
+//     const StepOutput& out = scheduler.complete();  // output of the oldest batch
+//   }
+//
+// A "round" is schedule() and then, once the pipeline is full, complete(). While the state is
+// steady, advance_steady(n) performs n rounds at once with exactly the state that n single rounds
+// leave: block ids, free-list order, hashes, counters.
+//
+//   if (const std::int64_t n = scheduler.steady_steps(); n > 0) scheduler.advance_steady(n);
+//
+// Cost: a round costs what changes (admissions, prefills, block boundaries, finishes), not what
+// runs; plans and outputs are reused, so nothing is allocated per step. Requests live in slots that
+// are reused, so memory follows the live requests, never the length of the trace.
+//
+// Sampled tokens follow from the request: a request ends after max_output tokens or when prompt and
+// output reach max_model_len. References returned stay valid until the next call of the same kind.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "sim/core/content.hpp"
+#include "sim/core/units.hpp"
+#include "sim/engines/vllm/scheduler_config.hpp"
+
+namespace oomcast::vllm {
+
+using RequestId = std::uint64_t;
+
+struct RequestSpec {
+  RequestId id = 0;             // unique among the requests that are queued or running
+  double arrival_time = 0;      // orders equal priorities, nothing else
+  std::int64_t priority = 0;    // smaller is more urgent
+  std::uint64_t tie_order = 0;  // orders equal (priority, arrival_time); the engine's is id as text
+  Tokens prompt_len;
+  // Empty: content nobody shares, the fast path. Else lengths sum to at least prompt_len (the rest
+  // is cut) or, if they sum to less, unshared content follows.
+  std::span<const ContentSegment> prompt;
+  Tokens max_output;  // >= 1
+  // Segment whose token k is the k-th output token, so that later prompts can contain the output.
+  // Absent: output nobody shares.
+  std::optional<std::uint64_t> output_content;
+  // Speculative decoding: this request's own tables instead of the config's.
+  std::span<const std::int32_t> accept;
+  std::span<const std::int32_t> drafts;
+};
+
+// What became of add(). Everything but kQueued leaves no trace in the scheduler.
+enum class Added {
+  kQueued,
+  kEmptyPrompt,    // refused by the engine's front end
+  kPromptTooLong,  // prompt_len >= max_model_len, likewise
+  kNoOutput,       // max_output < 1, likewise
+  kDuplicateId,    // a live request has this id
+};
+
+struct Admission {
+  RequestId id = 0;
+  bool resumed = false;  // came back after a preemption
+  Tokens hit;            // prefix-cache hit
+  Tokens computed_from;  // == hit; known tokens of the request are computed from here on
+};
+
+// Blocks of the pool, the null block excluded: free + used == total.
+struct PoolCounts {
+  Blocks total;
+  Blocks free;    // available now; cached ones included
+  Blocks cached;  // of the free: still found by prefix lookups
+  Blocks used;
+};
+
+// Per-request detail, only with SchedulerConfig::detail, in scheduling order.
+struct ScheduledRequest {
+  enum class Kind { kNew, kResumed, kContinued };
+
+  RequestId id = 0;
+  Kind kind = Kind::kContinued;
+  std::int64_t tokens = 0;    // this step, drafts included
+  std::int64_t computed = 0;  // before this step
+  std::int64_t drafts = 0;
+  std::int64_t hit = 0;  // new and resumed
+  // Blocks in StepPlan::detail_blocks from here, group after group; group g has
+  // StepPlan::detail_group_blocks[first_group + g] of them. The whole table (0 = null block) of new
+  // and resumed requests, the blocks appended this step of the others.
+  std::size_t first_block = 0;
+  std::size_t first_group = 0;
+};
+
+// One scheduled batch. Decodes are the requests that compute one token, plus drafts, in this step;
+// all others are prefills (also chunks of a prompt and recomputation after a preemption).
+struct StepPlan {
+  std::int64_t step = 0;  // calls of schedule() before this one, steady rounds included
+  Tokens tokens;          // scheduled in total, drafts included
+  std::int64_t requests = 0;
+  std::int64_t sampled_rows = 0;       // rows with logits: one a request plus its drafts
+  std::int64_t sampling_requests = 0;  // requests that will yield a token (no mid-prefill chunk)
+  std::int64_t decode_requests = 0;
+  Tokens decode_tokens;   // decode_requests plus drafts
+  Tokens decode_context;  // sum over decodes of cached + new tokens
+  std::int64_t prefill_requests = 0;
+  Tokens prefill_tokens;
+  std::int64_t prefill_attention = 0;  // sum over prefills of n*c + n(n+1)/2, n new over c cached
+
+  std::vector<Admission> admitted;   // first time and again, in order
+  std::vector<RequestId> preempted;  // while scheduling this step, in order
+
+  std::vector<ScheduledRequest> detail;
+  std::vector<std::int32_t> detail_blocks;
+  std::vector<std::int32_t> detail_group_blocks;
+
+  // After schedule(), before any output: while the step executes.
+  PoolCounts blocks;
+  std::int64_t running = 0;
+  std::int64_t waiting = 0;
+};
+
+struct StepOutput {
+  std::int64_t step = 0;               // the plan's whose output this is
+  Tokens sampled;                      // tokens appended, after trimming at a stop
+  std::vector<RequestId> first_token;  // got their first output token
+  std::vector<RequestId> finished;     // ended, in batch order; their blocks are freed
+  std::vector<std::pair<RequestId, std::int32_t>> detail_sampled;  // with SchedulerConfig::detail
+};
+
+// n rounds at once. Every round schedules the same decode requests, one token each, and nothing
+// else; nobody finishes. In round i (from 0) the context is first_context + i * decode_requests.
+struct SteadyJump {
+  std::int64_t first_step = 0;  // StepPlan::step of round 0
+  std::int64_t steps = 0;
+  std::int64_t decode_requests = 0;
+  Tokens first_context;  // StepPlan::decode_context of round 0
+  PoolCounts first;      // as StepPlan::blocks of the first round
+  PoolCounts last;       // and of the last
+};
+
+// Nothing runs, nothing is in flight, and the head of the queue cannot be admitted: without a new
+// arrival or an abort the engine waits for ever.
+struct Stall {
+  RequestId head = 0;
+  Blocks needed;  // by the head, at least
+  Blocks available;
+};
+
+class Scheduler {
+ public:
+  // Throws ConfigError naming every setting that cannot work.
+  explicit Scheduler(const SchedulerConfig& config);
+  ~Scheduler();
+  Scheduler(Scheduler&&) noexcept;
+  Scheduler& operator=(Scheduler&&) noexcept;
+
+  Added add(const RequestSpec& request);
+  // Whether a live request had this id. Output in flight is dropped, blocks are freed now.
+  bool abort(RequestId id);
+
+  const StepPlan& schedule();
+  // Needs batches_in_flight() > 0.
+  const StepOutput& complete();
+  // Drops empty batches from the pipeline; the engine does so when it falls idle.
+  void drop_empty_batches();
+
+  [[nodiscard]] std::int64_t depth() const;
+  [[nodiscard]] std::int64_t batches_in_flight() const;
+  [[nodiscard]] bool work_in_flight() const;  // a batch in flight scheduled something
+  [[nodiscard]] bool idle() const;            // no live request and no work in flight
+
+  // How many further rounds are certain to be alike: the same decodes, one token each, no
+  // admission, prefill, preemption or finish. 0 while the pipeline is not full to depth() - 1.
+  // `limit` bounds the search.
+  [[nodiscard]] std::int64_t steady_steps(
+      std::int64_t limit = std::numeric_limits<std::int64_t>::max()) const;
+  // 1 <= n <= steady_steps().
+  const SteadyJump& advance_steady(std::int64_t n);
+
+  [[nodiscard]] PoolCounts blocks() const;
+  [[nodiscard]] std::int64_t running() const;
+  [[nodiscard]] std::int64_t waiting() const;
+  [[nodiscard]] std::int64_t preemptions() const;    // since the start
+  [[nodiscard]] Tokens prefix_hit_tokens() const;    // of all admissions
+  [[nodiscard]] std::optional<Stall> stall() const;  // meaningful after schedule()
+
+  // Digest of the complete state: requests, queues, tables, free-list order, hashes. Proportional
+  // to the pool; for tests.
+  [[nodiscard]] std::uint64_t state_digest() const;
+  // Aborts if a block is lost, counted twice, or in two places. Proportional to the pool; for
+  // tests.
+  void check_conservation() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace oomcast::vllm
