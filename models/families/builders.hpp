@@ -1,0 +1,37 @@
+// Every builder, for the one table of families (families.cpp).
+#pragma once
+
+#include "models/families/decoder.hpp"
+
+namespace oomcast::models {
+
+void build_llama(const Config& config, ModelSpec& spec);
+void build_mistral(const Config& config, ModelSpec& spec);
+void build_granite(const Config& config, ModelSpec& spec);
+void build_internlm2(const Config& config, ModelSpec& spec);
+void build_seed_oss(const Config& config, ModelSpec& spec);
+void build_exaone(const Config& config, ModelSpec& spec);
+void build_exaone4(const Config& config, ModelSpec& spec);
+void build_minicpm(const Config& config, ModelSpec& spec);
+void build_qwen1(const Config& config, ModelSpec& spec);
+void build_qwen2(const Config& config, ModelSpec& spec);
+void build_qwen3(const Config& config, ModelSpec& spec);
+void build_qwen2_vl(const Config& config, ModelSpec& spec);
+void build_qwen3_vl(const Config& config, ModelSpec& spec);
+void build_mimo(const Config& config, ModelSpec& spec);
+void build_gemma(const Config& config, ModelSpec& spec);
+void build_gemma2(const Config& config, ModelSpec& spec);
+void build_gemma3(const Config& config, ModelSpec& spec);
+void build_phi(const Config& config, ModelSpec& spec);
+void build_phi3(const Config& config, ModelSpec& spec);
+void build_olmo2(const Config& config, ModelSpec& spec);
+void build_olmo3(const Config& config, ModelSpec& spec);
+void build_stablelm(const Config& config, ModelSpec& spec);
+void build_starcoder2(const Config& config, ModelSpec& spec);
+void build_cohere(const Config& config, ModelSpec& spec);
+void build_baichuan(const Config& config, ModelSpec& spec);
+void build_chatglm(const Config& config, ModelSpec& spec);
+void build_glm(const Config& config, ModelSpec& spec);
+void build_glm4(const Config& config, ModelSpec& spec);
+
+}  // namespace oomcast::models

@@ -1,0 +1,85 @@
+#include "models/families/decoder.hpp"
+
+namespace oomcast::models {
+
+Windows read_windows(const Config& config, int layers, const DecoderStyle& style) {
+  Windows out;
+  out.sliding.assign(static_cast<std::size_t>(layers), false);
+  const auto window = config.maybe({"sliding_window"}, {1, kMostPosition});
+  const std::vector<std::string> types = read_layer_types(config, layers);
+  const std::int64_t full_every =
+      style.full_every > 0 ? config.plain({"sliding_window_pattern", "_sliding_window_pattern"},
+                                          style.full_every, {1, kMostLayers})
+                           : 0;
+  const bool switched_off = style.window_switch && !config.flag("use_sliding_window");
+  for (int i = 0; i < layers; ++i) {
+    bool sliding = window.has_value() && !switched_off;
+    if (!types.empty()) {
+      sliding = types[static_cast<std::size_t>(i)] == "sliding_attention";
+    } else if (full_every > 0) {
+      sliding = sliding && (i + 1) % full_every != 0;
+    }
+    out.sliding[static_cast<std::size_t>(i)] = sliding;
+  }
+  const bool any = std::find(out.sliding.begin(), out.sliding.end(), true) != out.sliding.end();
+  if (any && !window) {
+    config.complain("sliding_window", "a window, as layer_types names sliding_attention layers");
+  }
+  if (any && types.empty() && full_every > 0) {
+    config.assume("layer_types", fmt::format("full attention in every layer number {}", full_every),
+                  "not in the file; the family's pattern");
+  }
+  out.window = Tokens{any ? window.value_or(1) : 0};
+  return out;
+}
+
+void build_decoder(const Config& config, ModelSpec& spec, const DecoderStyle& style) {
+  const Sizes sizes = read_sizes(config, spec, style.tie_default, style.sizes);
+  const Windows windows = read_windows(config, sizes.layers, style);
+
+  RopeRules rope_rules = style.rope;
+  rope_rules.head_dim = sizes.head_dim;
+  rope_rules.layer_type = "full_attention";
+  const bool mixed = windows.window > Tokens{0};
+  const bool local_only = style.local_rope == LocalRope::kOnlyLocal && mixed;
+  int local_rope = -1;
+  // Made at the first layer that uses it: the local table comes first where layer 0 is local.
+  if (mixed && style.local_rope != LocalRope::kSame) {
+    RopeRules local = rope_rules;
+    local.layer_type = "sliding_attention";
+    local.scaled = style.local_rope == LocalRope::kOnlyLocal;
+    if (style.local_rope == LocalRope::kOwnTheta) {
+      local.theta_key = "rope_local_base_freq";
+      local.theta_default = 10000.0;
+    }
+    local_rope = add_rope(config, spec, local);
+  }
+  const int full_rope = local_only || style.no_rope ? -1 : add_rope(config, spec, rope_rules);
+  if (mixed && style.local_rope == LocalRope::kSame) {
+    local_rope = full_rope;
+  }
+
+  const auto make = [&](int sliding) {
+    LayerSpec layer;
+    AttentionSpec attention;
+    attention.kind = sliding != 0 ? AttentionKind::kSlidingWindow : AttentionKind::kFull;
+    attention.heads = sizes.heads;
+    attention.kv_heads = sizes.kv_heads;
+    attention.head_dim = sizes.head_dim;
+    attention.v_head_dim = sizes.head_dim;
+    attention.window = sliding != 0 ? windows.window : Tokens{0};
+    attention.rope = sliding != 0 ? local_rope : full_rope;
+    add_attention(spec, layer, attention, style.attention);
+    add_ffn(spec, layer, style.ffn, sizes.width, style.ffn_bias);
+    for (const NormNames& norm : style.norms) {
+      add_norm(layer.tensors, norm.weight, spec.hidden, norm.bias);
+    }
+    return layer;
+  };
+  add_layers(
+      spec, sizes.layers,
+      [&](int i) { return windows.sliding[static_cast<std::size_t>(i)] ? 1 : 0; }, make);
+  add_embedding_and_head(spec, style.head);
+}
+
+}  // namespace oomcast::models

@@ -1,0 +1,54 @@
+// Qwen's dense models: 1 to 3, and the language models of Qwen2-VL, 2.5-VL, 2.5-Omni and 3-VL.
+#include "models/families/builders.hpp"
+
+namespace oomcast::models {
+
+// Qwen 1: intermediate_size counts gate and up together; one fused c_attn with bias.
+void build_qwen1(const Config& config, ModelSpec& spec) {
+  DecoderStyle style;
+  style.attention.qkv_bias = true;
+  style.sizes.read_kv_heads = false;
+  style.sizes.halve_width = true;
+  build_decoder(config, spec, style);
+}
+
+void build_qwen2(const Config& config, ModelSpec& spec) {
+  DecoderStyle style;
+  style.attention.qkv_bias = true;
+  style.window_switch = true;
+  build_decoder(config, spec, style);
+}
+
+void build_qwen3(const Config& config, ModelSpec& spec) {
+  DecoderStyle style;
+  style.attention.qkv_bias = config.flag("attention_bias");
+  style.attention.output_bias = style.attention.qkv_bias;
+  style.attention.qk_norm = QkNorm::kPerHead;
+  style.sizes.head_dim = 128;
+  style.window_switch = true;
+  build_decoder(config, spec, style);
+}
+
+void build_qwen2_vl(const Config& config, ModelSpec& spec) {
+  DecoderStyle style;
+  style.attention.qkv_bias = true;
+  style.window_switch = true;
+  style.rope.multimodal = true;
+  build_decoder(config, spec, style);
+}
+
+void build_qwen3_vl(const Config& config, ModelSpec& spec) {
+  DecoderStyle style;
+  style.attention.qkv_bias = config.flag("attention_bias");
+  style.attention.output_bias = style.attention.qkv_bias;
+  style.attention.qk_norm = QkNorm::kPerHead;
+  style.sizes.head_dim = 128;
+  style.window_switch = true;
+  style.rope.multimodal = true;
+  build_decoder(config, spec, style);
+}
+
+// MiMo is Qwen2 with its own sizes; its MTP layer is loaded only for speculative decoding.
+void build_mimo(const Config& config, ModelSpec& spec) { build_qwen2(config, spec); }
+
+}  // namespace oomcast::models

@@ -1,0 +1,178 @@
+#include "models/quantization.hpp"
+
+namespace oomcast::models {
+namespace {
+
+constexpr std::size_t kMostIgnored = 1'000'000;
+
+// Lists of names to leave alone go by several keys; lengths run to thousands of experts.
+void read_ignored(const JsonView& view, Quantization& out) {
+  for (const char* const key : {"modules_to_not_convert", "ignored_layers", "ignore",
+                                "exclude_modules", "llm_int8_skip_modules"}) {
+    if (auto names = view.texts(key)) {
+      if (out.ignore.size() + names->size() > kMostIgnored) {
+        view.complain(key, fmt::format("at most {} names", kMostIgnored));
+        return;
+      }
+      out.ignore.insert(out.ignore.end(), names->begin(), names->end());
+    }
+  }
+}
+
+void read_block(const JsonView& view, std::string_view key, Quantization& out) {
+  const Json* block = view.find(key);
+  if (block == nullptr) {
+    return;
+  }
+  const bool pair = block->is_array() && block->size() == 2 && (*block)[0].is_number_integer() &&
+                    (*block)[1].is_number_integer();
+  const auto in_range = [](const Json& side) {
+    return side.is_number_integer() && side.get<std::int64_t>() > 0 &&
+           side.get<std::int64_t>() <= 65536;
+  };
+  if (!pair || !in_range((*block)[0]) || !in_range((*block)[1])) {
+    view.complain(key, "two sizes from 1 to 65536, e.g. [128, 128]");
+    return;
+  }
+  out.block_rows = (*block)[0].get<std::int64_t>();
+  out.block_columns = (*block)[1].get<std::int64_t>();
+}
+
+// compressed-tensors: config_groups.group_N.weights. Groups with different weights are told apart
+// by the format "mixed-precision".
+void read_groups(const JsonView& view, Quantization& out) {
+  const auto groups = view.object("config_groups");
+  if (!groups) {
+    return;
+  }
+  for (const auto& [name, group] : groups->raw().items()) {
+    const auto one = groups->object(name);
+    const auto weights = one ? one->object("weights") : std::nullopt;
+    if (!weights) {
+      continue;
+    }
+    out.weight_bits = weights->integer("num_bits", 1, 32).value_or(out.weight_bits);
+    out.weight_float = weights->text("type").value_or("int") == "float";
+    out.symmetric = weights->boolean("symmetric").value_or(true);
+    const std::string strategy = weights->text("strategy").value_or("");
+    out.per_channel = strategy == "channel";
+    out.group_size = weights->integer("group_size", -1, 65536).value_or(0);
+    read_block(*weights, "block_structure", out);
+    if (const auto inputs = one->object("input_activations")) {
+      out.static_activations = !inputs->boolean("dynamic").value_or(false);
+    }
+  }
+}
+
+std::string kv_cache_of(const JsonView& view) {
+  if (const Json* algo = view.find("kv_cache_quant_algo"); algo != nullptr && algo->is_string()) {
+    return algo->get<std::string>();
+  }
+  const Json* scheme = view.find("kv_cache_scheme");
+  if (scheme == nullptr) {
+    return {};
+  }
+  if (scheme->is_string()) {
+    return scheme->get<std::string>();
+  }
+  if (const auto object = view.object("kv_cache_scheme")) {
+    const bool eight = object->integer("num_bits", 1, 32).value_or(0) == 8;
+    return eight && object->text("type").value_or("") == "float" ? "FP8" : "";
+  }
+  return {};
+}
+
+void settle_method(const JsonView& view, Quantization& out) {
+  const std::string& method = out.method;
+  if (method == "fp8" || method == "fbgemm_fp8") {
+    out.weight_bits = 8;
+    out.weight_float = true;
+    out.per_channel = method == "fbgemm_fp8";
+    read_block(view, "weight_block_size", out);
+    out.static_activations = view.text("activation_scheme").value_or("dynamic") == "static";
+  } else if (method == "mxfp4" || method == "gpt_oss_mxfp4") {
+    out.weight_bits = 4;
+    out.weight_float = true;
+    out.group_size = 32;
+  } else if (method == "bitsandbytes") {
+    out.weight_bits = view.boolean("load_in_8bit").value_or(false) ? 8 : 4;
+  } else if (method == "awq" || method == "gptq" || method == "auto-round") {
+    out.weight_bits = view.integer("bits", 2, 8).value_or(4);
+    out.group_size = view.integer("group_size", -1, 65536).value_or(128);
+    out.symmetric = method == "awq" ? !view.boolean("zero_point").value_or(true)
+                                    : view.boolean("sym").value_or(true);
+  }
+}
+
+// ModelOpt's algorithm names, in either file.
+void settle_algorithm(const JsonView& view, Quantization& out) {
+  const auto algorithm = view.text("quant_algo");
+  if (!algorithm) {
+    return;
+  }
+  out.format = *algorithm;
+  if (out.method.empty()) {
+    out.method = "modelopt";
+  }
+  if (*algorithm == "FP8") {
+    out.weight_bits = 8;
+    out.weight_float = true;
+    out.static_activations = true;
+  } else if (*algorithm == "NVFP4") {
+    out.weight_bits = 4;
+    out.weight_float = true;
+    out.group_size = view.integer("group_size", 1, 65536).value_or(16);
+    out.static_activations = true;
+  }
+}
+
+}  // namespace
+
+void read_quantization(const Config& config, const Json& hf_quant_config, ModelSpec& spec) {
+  Quantization out;
+  const Json* block = config.find("quantization_config");
+  const Json* other = config.find("compression_config");
+  const char* const key = block != nullptr ? "quantization_config" : "compression_config";
+  block = block != nullptr ? block : other;
+  if (block != nullptr) {
+    if (!block->is_object()) {
+      config.complain(key, "a JSON object or null");
+      return;
+    }
+    const JsonView view(*block, config.source(), key, config.problems());
+    out.source = key;
+    out.method = view.text("quant_method").value_or("");
+    out.format = view.text("format").value_or("");
+    settle_method(view, out);
+    read_groups(view, out);
+    settle_algorithm(view, out);
+    read_ignored(view, out);
+    out.kv_cache = kv_cache_of(view);
+    if (out.method.empty()) {
+      view.complain("quant_method", "a quantisation method, e.g. fp8 or awq");
+      return;
+    }
+  }
+  if (!hf_quant_config.is_null()) {
+    const JsonView file(hf_quant_config, config.source() + " (hf_quant_config.json)", "",
+                        config.problems());
+    if (const auto view = file.object("quantization")) {
+      const bool named = !out.method.empty();
+      if (!named) {
+        out.source = "hf_quant_config.json";
+      }
+      settle_algorithm(*view, out);
+      if (out.ignore.empty()) {
+        read_ignored(*view, out);
+      }
+      if (out.kv_cache.empty()) {
+        out.kv_cache = kv_cache_of(*view);
+      }
+    }
+  }
+  if (!out.method.empty()) {
+    spec.quantization = std::move(out);
+  }
+}
+
+}  // namespace oomcast::models

@@ -1,0 +1,309 @@
+#include "models/weights.hpp"
+
+#include <algorithm>
+
+#include "sim/core/error.hpp"
+
+namespace oomcast::models {
+namespace {
+
+constexpr std::int64_t kVocabularyPadding = 64;
+
+DType dtype_of(Element element, DType model_dtype) {
+  switch (element) {
+    case Element::kModel:
+      return model_dtype;
+    case Element::kFloat32:
+      return DType::kFloat32;
+    case Element::kInt64:
+      return DType::kInt64;
+    case Element::kInt32:
+      return DType::kInt32;
+    case Element::kInt8:
+      return DType::kInt8;
+  }
+  return model_dtype;
+}
+
+// Elements of one extent on one rank; check_sharding() has made sure that it divides.
+std::int64_t on_rank(const Extent& extent, const ShardPlan& plan) {
+  std::int64_t units = extent.units;
+  switch (extent.split) {
+    case Split::kWhole:
+      break;
+    case Split::kEven:
+      units /= plan.tp;
+      break;
+    case Split::kKvHeads:
+      units = std::max<std::int64_t>(1, units / plan.tp);
+      break;
+    case Split::kVocabulary:
+      units = align_up(units, kVocabularyPadding) / plan.tp;
+      break;
+    case Split::kExperts:
+      units /= plan.ep;
+      break;
+    case Split::kExpertWidth:
+      units /= plan.ep > 1 ? 1 : plan.tp;
+      break;
+  }
+  return units * extent.size;
+}
+
+std::int64_t rows_on_rank(const TensorSpec& tensor, const ShardPlan& plan) {
+  std::int64_t rows = 0;
+  for (const Extent& extent : tensor.rows) {
+    rows += on_rank(extent, plan);
+  }
+  return rows;
+}
+
+bool on_stage(Place place, const ShardPlan& plan) {
+  const bool first = plan.pp_rank == 0;
+  const bool last = plan.pp_rank == plan.pp - 1;
+  switch (place) {
+    case Place::kFirstStage:
+      return first;
+    case Place::kLastStage:
+      return last;
+    case Place::kFirstAndLastStage:
+      return first || last;
+    case Place::kEveryStage:
+      return true;
+  }
+  return false;
+}
+
+// Gathers one rank's tensors.
+class RankBuilder {
+ public:
+  RankBuilder(const ModelSpec& spec, const ShardPlan& plan)
+      : plan_(plan),
+        dtype_(plan.dtype.value_or(spec.dtype)),
+        rope_made_(spec.ropes.size(), false) {}
+
+  void add(const TensorSpec& tensor, int layer) {
+    if (!plan_.towers && tensor.component != Component::kText) {
+      return;
+    }
+    if (tensor.component == Component::kMtp) {
+      return;  // loaded for speculative decoding only
+    }
+    if (tensor.rope >= 0) {
+      // A table exists once per rank, however many layers use it.
+      auto made = rope_made_.begin() + tensor.rope;
+      if (*made) {
+        return;
+      }
+      *made = true;
+    }
+    const DType dtype = dtype_of(tensor.element, dtype_);
+    const std::int64_t elements = (Bytes{rows_on_rank(tensor, plan_)} *
+                                   on_rank(tensor.columns, plan_) * on_rank(tensor.experts, plan_))
+                                      .count();
+    push({tensor.name, layer, tensor.leaf, dtype, bytes_of(dtype, elements)});
+  }
+
+  RankWeights take() { return std::move(out_); }
+
+ private:
+  void push(const TensorBytes& tensor) {
+    out_.tensors.push_back(tensor);
+    switch (tensor.leaf) {
+      case WeightLeaf::kWeights:
+        out_.weights += tensor.bytes;
+        break;
+      case WeightLeaf::kScales:
+        out_.scales += tensor.bytes;
+        break;
+      case WeightLeaf::kBuffers:
+        out_.buffers += tensor.bytes;
+        break;
+    }
+  }
+
+  const ShardPlan& plan_;
+  DType dtype_;
+  std::vector<bool> rope_made_;
+  RankWeights out_;
+};
+
+// Collects, once per distinct pair, what does not divide.
+class DivisionCheck {
+ public:
+  DivisionCheck(const ShardPlan& plan, Problems& problems) : plan_(plan), problems_(problems) {}
+
+  void check(const TensorSpec& tensor) {
+    for (const Extent& extent : tensor.rows) {
+      check(extent, tensor.name);
+    }
+    check(tensor.columns, tensor.name);
+    check(tensor.experts, tensor.name);
+  }
+
+  void check_heads(std::int64_t heads) {
+    if (heads % plan_.tp != 0) {
+      complain("--tensor-parallel-size", plan_.tp,
+               fmt::format("a divisor of the {} attention heads", heads));
+    }
+  }
+
+ private:
+  void check(const Extent& extent, std::string_view name) {
+    const std::int64_t units = extent.units;
+    switch (extent.split) {
+      case Split::kWhole:
+        break;
+      case Split::kExpertWidth:
+        if (plan_.ep > 1) {
+          break;
+        }
+        [[fallthrough]];
+      case Split::kEven:
+        if (units % plan_.tp != 0) {
+          complain("--tensor-parallel-size", plan_.tp,
+                   fmt::format("a divisor of the {} parts of {}", units, name));
+        }
+        break;
+      case Split::kKvHeads:
+        if (plan_.tp > units ? plan_.tp % units != 0 : units % plan_.tp != 0) {
+          complain("--tensor-parallel-size", plan_.tp,
+                   fmt::format("a divisor or a multiple of the {} KV heads", units));
+        }
+        break;
+      case Split::kVocabulary:
+        if (align_up(units, kVocabularyPadding) % plan_.tp != 0) {
+          complain("--tensor-parallel-size", plan_.tp,
+                   fmt::format("a divisor of the vocabulary padded to {}",
+                               align_up(units, kVocabularyPadding)));
+        }
+        break;
+      case Split::kExperts:
+        if (units % plan_.ep != 0) {
+          complain("expert-parallel ranks", plan_.ep,
+                   fmt::format("a divisor of the {} experts", units));
+        }
+        break;
+    }
+  }
+
+  void complain(std::string_view place, std::int64_t value, const std::string& expected) {
+    const bool known =
+        std::any_of(problems_.found().begin(), problems_.found().end(),
+                    [&](const Problem& problem) { return problem.expected == expected; });
+    if (!known) {
+      problems_.add({"command line", std::string(place), std::to_string(value), expected, ""});
+    }
+  }
+
+  const ShardPlan& plan_;
+  Problems& problems_;
+};
+
+void check_plan(const ShardPlan& plan) {
+  Problems problems;
+  const auto at_least_one = [&](std::string_view flag, int value) {
+    if (value < 1) {
+      problems.add({"command line", std::string(flag), std::to_string(value), "at least 1", ""});
+    }
+  };
+  at_least_one("--tensor-parallel-size", plan.tp);
+  at_least_one("--pipeline-parallel-size", plan.pp);
+  at_least_one("expert-parallel ranks", plan.ep);
+  problems.raise_if_any();
+  OOMCAST_CHECK(plan.pp_rank >= 0 && plan.pp_rank < plan.pp, "stage {} of {}", plan.pp_rank,
+                plan.pp);
+}
+
+}  // namespace
+
+LayerRange stage_layers(const ModelSpec& spec, const ShardPlan& plan) {
+  check_plan(plan);
+  const int layers = spec.layer_count();
+  if (plan.pp > layers) {
+    throw ConfigError(Problem{"command line", "--pipeline-parallel-size", std::to_string(plan.pp),
+                              fmt::format("at most the {} layers", layers), ""});
+  }
+  std::vector<int> counts = plan.layers_per_stage;
+  if (counts.empty()) {
+    counts.assign(static_cast<std::size_t>(plan.pp), layers / plan.pp);
+    // The remainder goes to the stages before the last one, from the back (the last one holds the
+    // head); vLLM distributed/utils.py get_pp_indices.
+    for (int i = 0; i < layers % plan.pp; ++i) {
+      ++counts[static_cast<std::size_t>(plan.pp - 2 - i)];
+    }
+  }
+  int sum = 0;
+  bool sane = counts.size() == static_cast<std::size_t>(plan.pp);
+  for (const int count : counts) {
+    sane = sane && count >= 0 && count <= layers;
+    sum += sane ? count : 0;
+  }
+  if (!sane || sum != layers) {
+    throw ConfigError(Problem{"command line", "VLLM_PP_LAYER_PARTITION", "",
+                              fmt::format("{} numbers that add up to {}", plan.pp, layers), ""});
+  }
+  LayerRange range;
+  for (int i = 0; i < plan.pp_rank; ++i) {
+    range.begin += counts[static_cast<std::size_t>(i)];
+  }
+  range.end = range.begin + counts[static_cast<std::size_t>(plan.pp_rank)];
+  return range;
+}
+
+std::string full_name(const TensorBytes& tensor) {
+  return tensor.layer < 0 ? std::string(tensor.name)
+                          : fmt::format("model.layers.{}.{}", tensor.layer, tensor.name);
+}
+
+Bytes RankWeights::rounded(Bytes granule) const {
+  Bytes sum;
+  for (const TensorBytes& tensor : tensors) {
+    sum += align_up(tensor.bytes, granule);
+  }
+  return sum;
+}
+
+void check_sharding(const ModelSpec& spec, const ShardPlan& plan) {
+  check_plan(plan);
+  Problems problems;
+  DivisionCheck division(plan, problems);
+  for (const LayerSpec& layer : spec.layer_kinds) {
+    if (layer.attention.heads > 0) {
+      division.check_heads(layer.attention.heads);
+    }
+    for (const TensorSpec& tensor : layer.tensors) {
+      division.check(tensor);
+    }
+  }
+  for (const auto* tensors : {&spec.before, &spec.after}) {
+    for (const TensorSpec& tensor : *tensors) {
+      division.check(tensor);
+    }
+  }
+  problems.raise_if_any();
+}
+
+RankWeights weights_on_rank(const ModelSpec& spec, const ShardPlan& plan) {
+  check_sharding(spec, plan);
+  const LayerRange range = stage_layers(spec, plan);
+  RankBuilder rank(spec, plan);
+  for (const TensorSpec& tensor : spec.before) {
+    if (on_stage(tensor.place, plan)) {
+      rank.add(tensor, -1);
+    }
+  }
+  for (int i = range.begin; i < range.end; ++i) {
+    for (const TensorSpec& tensor : spec.layer(i).tensors) {
+      rank.add(tensor, i);
+    }
+  }
+  for (const TensorSpec& tensor : spec.after) {
+    if (on_stage(tensor.place, plan)) {
+      rank.add(tensor, -1);
+    }
+  }
+  return rank.take();
+}
+
+}  // namespace oomcast::models
