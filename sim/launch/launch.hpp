@@ -75,8 +75,9 @@ class Launch {
 };
 
 struct LaunchOptions {
-  std::optional<Engine> engine;  // what the caller asked for; another one in the line is an error
-  std::string engine_version;    // wins over an image tag; empty: image tag, else newest known
+  std::optional<Engine> engine =
+      std::nullopt;  // what the caller asked for; another one in the line is an error
+  std::string engine_version = {};  // wins over an image tag; empty: image tag, else newest known
 };
 
 // The value of `--launch`: the line itself, or `@file` for a file that holds it. Throws
