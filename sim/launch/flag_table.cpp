@@ -8,13 +8,13 @@ namespace oomcast::launch {
 namespace {
 
 const std::vector<std::pair<std::string_view, FlagType>>& type_names() {
-  static const std::vector<std::pair<std::string_view, FlagType>> kNames = {
+  static const std::vector<std::pair<std::string_view, FlagType>> names = {
       {"bool", FlagType::kBoolean},  {"int", FlagType::kInteger},
       {"count", FlagType::kCount},   {"count_or_auto", FlagType::kCountOrAuto},
       {"number", FlagType::kNumber}, {"text", FlagType::kText},
       {"json", FlagType::kJson},     {"ints", FlagType::kIntegers},
       {"texts", FlagType::kTexts}};
-  return kNames;
+  return names;
 }
 
 VersionRange read_range(const JsonView& view) {
@@ -196,14 +196,14 @@ const FlagTable* flag_table(Engine engine) {
   if (engine != Engine::kVllm) {
     return nullptr;
   }
-  static const FlagTable kVllm(models::embedded_json("engines/vllm/flags.json"),
-                               "engines/vllm/flags.json");
-  return &kVllm;
+  static const FlagTable vllm(models::embedded_json("engines/vllm/flags.json"),
+                              "engines/vllm/flags.json");
+  return &vllm;
 }
 
 const KnownVersions& known_versions(Engine engine) {
   OOMCAST_CHECK(engine == Engine::kVllm, "no version data for engine {}", to_string(engine));
-  static const KnownVersions kVllm = [] {
+  static const KnownVersions vllm = [] {
     const std::string source = "engines/vllm/versions.json";
     const Json json = models::embedded_json(source);
     Problems problems;
@@ -225,7 +225,7 @@ const KnownVersions& known_versions(Engine engine) {
     known.oldest_accepted = *oldest;
     return known;
   }();
-  return kVllm;
+  return vllm;
 }
 
 }  // namespace oomcast::launch
