@@ -1,0 +1,531 @@
+#include "sim/engines/vllm/deployment.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "sim/core/error.hpp"
+#include "sim/core/units_text.hpp"
+
+namespace oomcast::vllm {
+namespace {
+
+using models::AttentionKind;
+using models::DType;
+using models::FfnKind;
+
+constexpr const char* kLine = "launch line";
+
+bool has_moe(const models::ModelSpec& model) {
+  return std::any_of(model.layer_kinds.begin(), model.layer_kinds.end(),
+                     [](const auto& layer) { return layer.ffn.kind == FfnKind::kMoe; });
+}
+
+bool has_recurrent_state(const models::ModelSpec& model) {
+  return std::any_of(model.layer_kinds.begin(), model.layer_kinds.end(),
+                     [](const auto& layer) { return models::has_state(layer.attention.kind); });
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  return text;
+}
+
+// Resolves one launch step by step; every method reads as one paragraph of the engine's rules.
+class Resolver {
+ public:
+  Resolver(launch::Launch launch, std::shared_ptr<const models::ModelSpec> model,
+           models::GpuSpec gpu, const CardState& card, const Assumed& assumed) {
+    out_.rules = startup_rules_for(launch.version);
+    out_.launch = std::move(launch);
+    out_.model = std::move(model);
+    out_.gpu = std::move(gpu);
+    out_.card = card;
+    out_.assumed = assumed;
+  }
+
+  Deployment run() {
+    refuse_what_is_not_modelled();
+    parallelism();
+    dtypes();
+    model_length();
+    batch_limits();
+    features();
+    graphs();
+    models_own_rules();
+    problems_.raise_if_any();
+    return std::move(out_);
+  }
+
+ private:
+  const launch::Launch& line() const { return out_.launch; }
+  const models::ModelSpec& model() const { return *out_.model; }
+
+  void complain(std::string flag, std::string value, std::string expected, std::string hint = {}) {
+    problems_.add(
+        {kLine, "--" + std::move(flag), std::move(value), std::move(expected), std::move(hint)});
+  }
+
+  void refuse_what_is_not_modelled() {
+    const auto refuse = [this](const char* flag, const char* what) {
+      if (line().given(flag)) {
+        complain(flag, "given", std::string("a launch without ") + what,
+                 std::string(what) + " is not modelled yet");
+      }
+    };
+    refuse("speculative-config", "speculative decoding");
+    refuse("kv-transfer-config", "KV transfer");
+    refuse("kv-offloading-size", "KV offloading");
+    refuse("cpu-offload-gb", "weight offloading");
+    if (line().on("enable-lora")) {
+      complain("enable-lora", "given", "a launch without LoRA", "LoRA is not modelled yet");
+    }
+    if (has_recurrent_state(model())) {
+      problems_.add({model().name, "architectures", model().architecture,
+                     "a model of attention layers", "recurrent layers are not modelled yet"});
+    }
+  }
+
+  int parallel(const char* flag, std::int64_t most) {
+    const std::int64_t value = line().integer(flag).value_or(1);
+    if (value < 1 || value > most) {
+      complain(flag, std::to_string(value), fmt::format("1 to {}", most));
+      return 1;
+    }
+    return static_cast<int>(value);
+  }
+
+  void parallelism() {
+    out_.tp = parallel("tensor-parallel-size", 1024);
+    out_.pp = parallel("pipeline-parallel-size", 1024);
+    out_.dp = parallel("data-parallel-size", 1024);
+    if (line().on("enable-expert-parallel") && has_moe(model())) {
+      out_.ep = out_.tp * out_.dp;
+    }
+    if (parallel("decode-context-parallel-size", 1024) > 1) {
+      complain("decode-context-parallel-size", "given", "1", "it is not modelled yet");
+    }
+    try {
+      models::check_sharding(model(), out_.shard(0));
+    } catch (const ConfigError& error) {
+      problems_.take(error);
+    }
+  }
+
+  void dtypes() {
+    const std::string asked = line().text("dtype").value_or("auto");
+    DType dtype = model().dtype;
+    if (asked != "auto") {
+      const auto parsed = models::parse_dtype(asked);
+      if (!parsed || (*parsed != DType::kBFloat16 && *parsed != DType::kFloat16 &&
+                      *parsed != DType::kFloat32)) {
+        complain("dtype", asked, "auto, half, float16, bfloat16, float or float32");
+      } else {
+        dtype = *parsed;
+      }
+    } else if (dtype == DType::kFloat32) {
+      dtype = out_.gpu.compute_major >= 8 ? DType::kBFloat16 : DType::kFloat16;
+      out_.assumptions.emplace_back("dtype auto: a float32 checkpoint is loaded with 16 bits");
+    }
+    if (dtype == DType::kBFloat16 && out_.gpu.compute_major < 8) {
+      complain("dtype", "bfloat16",
+               fmt::format("float16 or float32 on {} (compute capability {}.{})", out_.gpu.name,
+                           out_.gpu.compute_major, out_.gpu.compute_minor),
+               "use --dtype half");
+    }
+    out_.dtype = dtype;
+    out_.kv_dtype = dtype;
+    const std::string kv = line().text("kv-cache-dtype").value_or("auto");
+    if (kv != "auto") {
+      const auto parsed =
+          kv.rfind("fp8", 0) == 0 ? std::optional<DType>(DType::kFloat8) : models::parse_dtype(kv);
+      if (!parsed) {
+        complain("kv-cache-dtype", kv, "auto, bfloat16, float16 or an fp8 type",
+                 "other KV formats are not modelled yet");
+      } else {
+        out_.kv_dtype = *parsed;
+      }
+    } else if (model().quantization && model().quantization->kv_cache.rfind("fp8", 0) == 0 &&
+               line().at_least(0, 14)) {
+      out_.kv_dtype = DType::kFloat8;
+      out_.assumptions.emplace_back("kv-cache-dtype auto: the checkpoint asks for fp8");
+    }
+  }
+
+  void model_length() {
+    const Tokens derived = model().length.derived;
+    const auto given = line().integer("max-model-len");
+    const bool automatic = given && *given == -1;
+    if (automatic) {
+      complain("max-model-len", "auto", "a number of tokens", "fitting it is not modelled yet");
+    }
+    if (!given || automatic) {
+      out_.max_model_len = derived;
+      if (model().length.key.empty()) {
+        out_.assumptions.push_back(
+            fmt::format("max-model-len {}: the config has no length key", derived.count()));
+      }
+      return;
+    }
+    out_.max_model_len = Tokens{*given};
+    const bool may_exceed = line().variable("VLLM_ALLOW_LONG_MAX_MODEL_LEN").value_or("0") == "1";
+    if (*given < 1) {
+      complain("max-model-len", std::to_string(*given), "at least 1");
+    } else if (out_.max_model_len > derived && !may_exceed) {
+      complain(
+          "max-model-len", std::to_string(*given),
+          fmt::format("at most {}, the length derived from the model's config", derived.count()),
+          "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 overrides this");
+    }
+  }
+
+  // Defaults depend on the card's memory; an explicit value stands (facts: vLLM 1.1).
+  void batch_limits() {
+    const double memory_gib = to_gib(out_.gpu.nvml_total);
+    const bool a100 = lower(out_.gpu.name).find("a100") != std::string::npos;
+    const bool large = memory_gib >= 70 && !a100;
+    std::int64_t tokens = large ? 8192 : 2048;
+    std::int64_t seqs = large ? 1024 : 256;
+    if (memory_gib >= 160) {
+      tokens = out_.rules.batch_tokens_huge_card;
+    }
+    const auto given_tokens = line().integer("max-num-batched-tokens");
+    const auto given_seqs = line().integer("max-num-seqs");
+    if (line().text("performance-mode").value_or("") == "throughput" && !given_tokens &&
+        !given_seqs) {
+      tokens *= 2;
+      seqs *= 2;
+    }
+    seqs = given_seqs.value_or(seqs);
+    out_.chunked_prefill = line().boolean("enable-chunked-prefill").value_or(true);
+    if (!given_tokens) {
+      if (!out_.chunked_prefill) {
+        tokens = std::max(tokens, out_.max_model_len.count());
+      }
+      if (out_.rules.batch_tokens_capped_by_seqs) {
+        tokens = std::min(tokens, detail::checked_mul(std::max<std::int64_t>(seqs, 1),
+                                                      out_.max_model_len.count()));
+      }
+    } else {
+      tokens = *given_tokens;
+    }
+    if (!given_seqs) {
+      seqs = std::min(seqs, tokens);
+    }
+    check_batch_limits(tokens, seqs);
+    out_.max_num_batched_tokens = Tokens{tokens};
+    out_.max_num_seqs = seqs;
+  }
+
+  void check_batch_limits(std::int64_t tokens, std::int64_t seqs) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 24;
+    if (tokens < 1 || tokens > kMost) {
+      complain("max-num-batched-tokens", std::to_string(tokens), fmt::format("1 to {}", kMost));
+    }
+    if (seqs < 1 || seqs > kMost) {
+      complain("max-num-seqs", std::to_string(seqs), fmt::format("1 to {}", kMost));
+    }
+    if (!out_.chunked_prefill && tokens < out_.max_model_len.count()) {
+      complain("max-num-batched-tokens", std::to_string(tokens),
+               fmt::format("at least max-model-len {} without chunked prefill",
+                           out_.max_model_len.count()));
+    }
+    if (tokens < seqs) {
+      complain("max-num-batched-tokens", std::to_string(tokens),
+               fmt::format("at least max-num-seqs {}", seqs));
+    }
+  }
+
+  void features() {
+    out_.gpu_memory_utilization = line().number("gpu-memory-utilization").value_or(0.9);
+    if (!(out_.gpu_memory_utilization > 0) || out_.gpu_memory_utilization > 1) {
+      complain("gpu-memory-utilization", fmt::format("{}", out_.gpu_memory_utilization),
+               "above 0 and at most 1");
+    }
+    if (const auto bytes = line().integer("kv-cache-memory-bytes")) {
+      out_.kv_cache_memory = Bytes{*bytes};
+    }
+    out_.block_override = line().integer("num-gpu-blocks-override");
+    out_.prefix_caching = line().boolean("enable-prefix-caching").value_or(true);
+    out_.policy = line().text("scheduling-policy").value_or("fcfs") == "priority"
+                      ? SchedulerConfig::Policy::kPriority
+                      : SchedulerConfig::Policy::kFcfs;
+    const bool async_default =
+        out_.rules.async_by_default && !(out_.pp > 1 && !line().at_least(0, 15));
+    out_.async_scheduling = line().boolean("async-scheduling").value_or(async_default);
+    out_.attention_backend = backend();
+    out_.block_size = Tokens{line().integer("block-size").value_or(default_block_size())};
+    if (out_.block_size.count() < 1 || out_.block_size.count() > 4096) {
+      complain("block-size", std::to_string(out_.block_size.count()), "1 to 4096");
+    }
+    out_.runner_v2 = runs_on_v2();
+  }
+
+  // First backend of the card's generation that takes the model (facts: vLLM 1.4), unless given.
+  std::string backend() {
+    const auto given = line().text("attention-backend");
+    if (given) {
+      return *given;
+    }
+    if (const auto variable = line().variable("VLLM_ATTENTION_BACKEND")) {
+      return *variable;
+    }
+    const bool mla =
+        std::any_of(model().layer_kinds.begin(), model().layer_kinds.end(),
+                    [](const auto& layer) { return layer.attention.kind == AttentionKind::kMla; });
+    const int major = out_.gpu.compute_major;
+    if (mla) {
+      return major == 10 ? "FLASHINFER_MLA" : major == 9 ? "FLASH_ATTN_MLA" : "TRITON_MLA";
+    }
+    if (major < 8) {
+      return "FLASHINFER";
+    }
+    if (out_.dtype == DType::kFloat32) {
+      return "TRITON_ATTN";
+    }
+    if (major == 10 || (out_.kv_dtype == DType::kFloat8 && major != 9)) {
+      return "FLASHINFER";
+    }
+    return "FLASH_ATTN";
+  }
+
+  std::int64_t default_block_size() const {
+    if (out_.attention_backend.rfind("FLASHMLA", 0) == 0) {
+      return 64;
+    }
+    if (out_.attention_backend == "CUTLASS_MLA") {
+      return 128;
+    }
+    return out_.attention_backend == "FLASHINFER_MLA" ? 32 : 16;
+  }
+
+  bool runs_on_v2() const {
+    if (const auto variable = line().variable("VLLM_USE_V2_MODEL_RUNNER")) {
+      return *variable == "1";
+    }
+    const bool dense = !has_moe(model()) && !has_recurrent_state(model());
+    const bool listed = contains(out_.rules.runner_v2_architectures, model().architecture);
+    switch (out_.rules.runner_v2) {
+      case RunnerV2::kNever:
+        return false;
+      case RunnerV2::kDense:
+        return dense && listed && !model().quantization;
+      case RunnerV2::kListed:
+        return listed;
+      case RunnerV2::kDenseOrListed:
+        return dense || listed;
+      case RunnerV2::kAlways:
+        return true;
+    }
+    return false;
+  }
+
+  void graphs() {
+    out_.enforce_eager = line().on("enforce-eager");
+    const std::int64_t level = line().integer("optimization-level").value_or(2);
+    CudagraphMode mode = CudagraphMode::kFullAndPiecewise;
+    if (level == 0) {
+      mode = CudagraphMode::kNone;
+    } else if (level == 1) {
+      mode = CudagraphMode::kPiecewise;
+    }
+    if (const Json* asked = line().json("compilation-config", "cudagraph_mode")) {
+      mode = parsed_mode(*asked, mode);
+    }
+    if (out_.enforce_eager) {
+      mode = CudagraphMode::kNone;
+    }
+    out_.cudagraph_mode = mode;
+    if (mode != CudagraphMode::kNone) {
+      out_.capture_sizes = capture_sizes();
+    }
+    const auto switch_on = line().variable("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS");
+    const bool by_default =
+        out_.runner_v2 ? out_.rules.graph_estimate_v2 : out_.rules.graph_estimate_v1;
+    out_.graph_estimate_applied = out_.rules.graph_estimate_possible &&
+                                  mode != CudagraphMode::kNone &&
+                                  (switch_on ? *switch_on == "1" : by_default);
+  }
+
+  CudagraphMode parsed_mode(const Json& asked, CudagraphMode fallback) {
+    const std::string text = asked.is_string() ? lower(asked.get<std::string>()) : asked.dump();
+    for (const CudagraphMode mode :
+         {CudagraphMode::kNone, CudagraphMode::kPiecewise, CudagraphMode::kFull,
+          CudagraphMode::kFullDecodeOnly, CudagraphMode::kFullAndPiecewise}) {
+      if (text == lower(std::string(name_of(mode)))) {
+        return mode;
+      }
+    }
+    complain("compilation-config.cudagraph_mode", text,
+             "NONE, PIECEWISE, FULL, FULL_DECODE_ONLY or FULL_AND_PIECEWISE");
+    return fallback;
+  }
+
+  std::vector<std::int64_t> capture_sizes() {
+    const std::int64_t batch = out_.max_num_batched_tokens.count();
+    std::set<std::int64_t> sizes;
+    if (const auto given = given_capture_sizes()) {
+      for (const std::int64_t size : *given) {
+        if (size < 1) {
+          complain("cudagraph-capture-sizes", std::to_string(size), "positive sizes");
+        } else if (size <= batch) {
+          sizes.insert(size);
+        }
+      }
+      return {sizes.begin(), sizes.end()};
+    }
+    std::int64_t limit =
+        out_.gpu.compute_major == 10 ? out_.rules.capture_limit_blackwell : std::int64_t{512};
+    limit = std::min(limit, detail::checked_mul(out_.max_num_seqs, 2));
+    if (const auto given = line().integer("max-cudagraph-capture-size")) {
+      limit = *given;
+    } else if (const Json* nested = line().json("compilation-config", "max_cudagraph_capture_size");
+               nested != nullptr && nested->is_number_integer()) {
+      limit = nested->get<std::int64_t>();
+    }
+    limit = std::min(limit, batch);
+    for (const std::int64_t size : {1, 2, 4}) {
+      if (size <= limit) {
+        sizes.insert(size);
+      }
+    }
+    for (std::int64_t size = 8; size <= std::min<std::int64_t>(limit, 255); size += 8) {
+      sizes.insert(size);
+    }
+    for (std::int64_t size = 256; size <= limit; size += out_.rules.capture_step_from_256) {
+      sizes.insert(size);
+    }
+    if (out_.rules.capture_adds_batch_tokens && batch <= limit) {
+      sizes.insert(batch);
+    }
+    if (out_.rules.capture_adds_decode_sizes && out_.max_num_seqs <= limit) {
+      sizes.insert(out_.max_num_seqs);
+    }
+    return {sizes.begin(), sizes.end()};
+  }
+
+  std::optional<std::vector<std::int64_t>> given_capture_sizes() {
+    if (const auto sizes = line().integers("cudagraph-capture-sizes")) {
+      return sizes;
+    }
+    const Json* nested = line().json("compilation-config", "cudagraph_capture_sizes");
+    if (nested == nullptr) {
+      return std::nullopt;
+    }
+    std::vector<std::int64_t> sizes;
+    for (const Json& size : *nested) {
+      if (!size.is_number_integer()) {
+        complain("compilation-config.cudagraph_capture_sizes", nested->dump(),
+                 "a list of integers");
+        return std::nullopt;
+      }
+      sizes.push_back(size.get<std::int64_t>());
+    }
+    return sizes;
+  }
+
+  // Model classes that set their own limits.
+  void models_own_rules() {
+    for (const models::Assumption& assumption : model().assumptions) {
+      out_.assumptions.push_back(models::to_string(assumption));
+    }
+    for (const std::string& note : model().notes) {
+      out_.warnings.push_back(note);
+    }
+    for (const std::string& warning : line().warnings) {
+      out_.warnings.push_back(warning);
+    }
+    out_.assumptions.insert(out_.assumptions.end(), out_.rules.provenance.begin(),
+                            out_.rules.provenance.end());
+  }
+
+  Deployment out_;
+  Problems problems_;
+};
+
+}  // namespace
+
+std::string_view name_of(CudagraphMode mode) {
+  switch (mode) {
+    case CudagraphMode::kNone:
+      return "NONE";
+    case CudagraphMode::kPiecewise:
+      return "PIECEWISE";
+    case CudagraphMode::kFull:
+      return "FULL";
+    case CudagraphMode::kFullDecodeOnly:
+      return "FULL_DECODE_ONLY";
+    case CudagraphMode::kFullAndPiecewise:
+      return "FULL_AND_PIECEWISE";
+  }
+  return "";
+}
+
+Assumed Assumed::parse(const std::vector<std::string>& texts) {
+  static const std::vector<std::string> kNames = {
+      "available_kv_gib", "non_torch_gib", "activation_peak_gib", "graph_gib", "compile_cache"};
+  Assumed out;
+  Problems problems;
+  for (const std::string& text : texts) {
+    const auto equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    const std::string value = equals == std::string::npos ? "" : text.substr(equals + 1);
+    if (name == "compile_cache" && (value == "warm" || value == "cold")) {
+      out.warm_compile_cache = value == "warm";
+      continue;
+    }
+    const auto known = std::find(kNames.begin(), kNames.end(), name);
+    const auto gib = parse_number(value);
+    if (known == kNames.end() || name == "compile_cache" || !gib || *gib < 0 || *gib > 1e6) {
+      problems.add({"command line", "--assume", text,
+                    known == kNames.end()
+                        ? "a name of: " + fmt::format("{}", fmt::join(kNames, ", "))
+                    : name == "compile_cache" ? "compile_cache=warm or compile_cache=cold"
+                                              : name + "=<GiB, at least 0>",
+                    did_you_mean(name, kNames)});
+      continue;
+    }
+    const Bytes bytes{std::llround(*gib * static_cast<double>(kGiB.count()))};
+    (name == "available_kv_gib" ? out.available_kv
+     : name == "non_torch_gib"  ? out.non_torch
+     : name == "graph_gib"      ? out.graphs
+                                : out.activation_peak) = bytes;
+  }
+  problems.raise_if_any();
+  return out;
+}
+
+models::ShardPlan Deployment::shard(int stage) const {
+  models::ShardPlan plan;
+  plan.tp = tp;
+  plan.pp = pp;
+  plan.pp_rank = stage;
+  plan.ep = ep;
+  plan.dtype = dtype;
+  return plan;
+}
+
+Bytes Deployment::device_total() const { return card.total.value_or(gpu.device_total); }
+
+std::vector<std::int64_t> Deployment::full_capture_sizes() const {
+  std::vector<std::int64_t> sizes;
+  if (has_full(cudagraph_mode)) {
+    std::copy_if(capture_sizes.begin(), capture_sizes.end(), std::back_inserter(sizes),
+                 [this](std::int64_t size) { return size <= max_num_seqs; });
+  }
+  return sizes;
+}
+
+Deployment resolve(launch::Launch launch, std::shared_ptr<const models::ModelSpec> model,
+                   models::GpuSpec gpu, const CardState& card, const Assumed& assumed) {
+  return Resolver(std::move(launch), std::move(model), std::move(gpu), card, assumed).run();
+}
+
+}  // namespace oomcast::vllm

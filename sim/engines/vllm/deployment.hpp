@@ -1,0 +1,118 @@
+// What vLLM makes of a launch line on a card: every limit, dtype, block size and capture size that
+// memory or scheduling depends on. Rules: facts page vLLM sections 0, 1 and 4.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/gpu.hpp"
+#include "models/kv.hpp"
+#include "models/spec.hpp"
+#include "models/weights.hpp"
+#include "sim/core/units.hpp"
+#include "sim/engines/vllm/scheduler_config.hpp"
+#include "sim/engines/vllm/startup_rules.hpp"
+#include "sim/launch/launch.hpp"
+
+namespace oomcast::vllm {
+
+// What the card really shows, where the user knows better than the catalog.
+struct CardState {
+  std::optional<Bytes> total;          // cudaMemGetInfo's total
+  std::optional<Bytes> free_at_start;  // before this engine does anything
+  Bytes other_use;                     // held by other processes
+};
+
+// Quantities taken as given instead of computed (`--assume NAME=VALUE`).
+struct Assumed {
+  std::optional<Bytes> available_kv;
+  std::optional<Bytes> non_torch;
+  std::optional<Bytes> activation_peak;
+  std::optional<Bytes> graphs;
+  bool warm_compile_cache = false;
+
+  // Reads NAME=VALUE texts; throws ConfigError for unknown names or values.
+  static Assumed parse(const std::vector<std::string>& texts);
+};
+
+enum class CudagraphMode { kNone, kPiecewise, kFull, kFullDecodeOnly, kFullAndPiecewise };
+std::string_view name_of(CudagraphMode mode);
+constexpr bool has_piecewise(CudagraphMode mode) {
+  return mode == CudagraphMode::kPiecewise || mode == CudagraphMode::kFullAndPiecewise;
+}
+constexpr bool has_full(CudagraphMode mode) {
+  return mode != CudagraphMode::kNone && mode != CudagraphMode::kPiecewise;
+}
+
+// Layers of one KV cache group share a block table (facts: vLLM 4.3).
+struct KvGroupLayout {
+  KvGroup group;            // as the scheduler sees it
+  std::int64_t layers = 0;  // members, padding excluded
+};
+
+// The KV cache of one rank.
+struct KvLayout {
+  std::vector<KvGroupLayout> groups;
+  std::int64_t group_size = 0;  // page tensors; layers per group, padding included
+  Bytes page;                   // one block of one layer
+  [[nodiscard]] Bytes block_bytes() const { return page * group_size; }
+};
+
+struct Deployment {
+  launch::Launch launch;
+  std::shared_ptr<const models::ModelSpec> model;
+  models::GpuSpec gpu;
+  CardState card;
+  Assumed assumed;
+  StartupRules rules;
+
+  int tp = 1;
+  int pp = 1;
+  int dp = 1;
+  int ep = 1;
+  bool runner_v2 = false;
+  models::DType dtype = models::DType::kBFloat16;
+  models::DType kv_dtype = models::DType::kBFloat16;
+  std::string attention_backend;
+  std::int64_t max_num_seqs = 0;
+  Tokens max_num_batched_tokens;
+  Tokens max_model_len;
+  double gpu_memory_utilization = 0;
+  std::optional<Bytes> kv_cache_memory;        // --kv-cache-memory-bytes
+  std::optional<std::int64_t> block_override;  // --num-gpu-blocks-override
+  Tokens block_size{16};
+  bool enforce_eager = false;
+  CudagraphMode cudagraph_mode = CudagraphMode::kFullAndPiecewise;
+  std::vector<std::int64_t> capture_sizes;  // ascending
+  bool graph_estimate_applied = false;
+  bool prefix_caching = true;
+  bool chunked_prefill = true;
+  bool async_scheduling = false;
+  SchedulerConfig::Policy policy = SchedulerConfig::Policy::kFcfs;
+
+  std::vector<std::string> assumptions;
+  std::vector<std::string> warnings;
+
+  [[nodiscard]] int ranks() const { return tp * pp; }  // of one engine
+  [[nodiscard]] models::ShardPlan shard(int stage) const;
+  [[nodiscard]] KvLayout kv_layout(int stage) const;
+  // Bytes one request of `length` tokens can need at most, as the version's own check counts.
+  [[nodiscard]] Bytes kv_needed(const KvLayout& layout, Tokens length) const;
+  // Scheduler settings for a pool of `blocks` blocks.
+  [[nodiscard]] SchedulerConfig scheduler_config(Blocks blocks) const;
+  [[nodiscard]] Bytes device_total() const;
+  // Sizes captured as full decode graphs; `capture_sizes` are the piecewise ones.
+  [[nodiscard]] std::vector<std::int64_t> full_capture_sizes() const;
+};
+
+// Throws ConfigError with all problems: flags that contradict, shards that do not divide, what is
+// not modelled yet.
+Deployment resolve(launch::Launch launch, std::shared_ptr<const models::ModelSpec> model,
+                   models::GpuSpec gpu, const CardState& card, const Assumed& assumed);
+
+}  // namespace oomcast::vllm

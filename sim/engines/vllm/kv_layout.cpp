@@ -1,0 +1,160 @@
+// KV cache groups, pages and what one request can need (facts: vLLM 4.1, 4.3, 2.5).
+#include <algorithm>
+
+#include "sim/core/error.hpp"
+#include "sim/engines/vllm/deployment.hpp"
+
+namespace oomcast::vllm {
+namespace {
+
+using models::AttentionKind;
+
+// Layers with the same block table needs.
+struct Bucket {
+  KvGroup group;
+  Bytes page;
+  std::int64_t layers = 0;
+};
+
+KvGroup group_of(const models::KvLayerSpec& layer, Tokens block_size, bool hybrid) {
+  KvGroup group;
+  group.block_size = block_size;
+  if (hybrid && layer.kind == AttentionKind::kSlidingWindow) {
+    group.type = KvGroup::Type::kSlidingWindow;
+    group.window = layer.window;
+  } else if (hybrid && layer.kind == AttentionKind::kChunked) {
+    group.type = KvGroup::Type::kChunkedLocal;
+    group.window = layer.window;
+  }
+  return group;
+}
+
+// Smaller pages are made as large as the largest by longer blocks; a page that does not divide it
+// has no rule in the versions modelled.
+void unify_pages(std::vector<Bucket>& buckets, const std::string& model) {
+  Bytes largest;
+  for (const Bucket& bucket : buckets) {
+    largest = std::max(largest, bucket.page);
+  }
+  for (Bucket& bucket : buckets) {
+    if (largest.count() % bucket.page.count() != 0) {
+      throw ConfigError(
+          Problem{model, "KV cache groups",
+                  fmt::format("pages of {} and {} bytes", bucket.page.count(), largest.count()),
+                  "page sizes that divide each other", "padded pages are not modelled yet"});
+    }
+    bucket.group.block_size = bucket.group.block_size * (largest / bucket.page);
+    bucket.page = largest;
+  }
+}
+
+std::int64_t blocks_needed(const KvGroup& group, Tokens length, Tokens in_flight) {
+  switch (group.type) {
+    case KvGroup::Type::kSlidingWindow:
+      return div_ceil(std::min(group.window - Tokens{1} + in_flight, length), group.block_size) + 1;
+    case KvGroup::Type::kChunkedLocal:
+      return div_ceil(std::min(group.window + in_flight, length), group.block_size);
+    default:
+      return div_ceil(length, group.block_size);
+  }
+}
+
+}  // namespace
+
+KvLayout Deployment::kv_layout(int stage) const {
+  const bool hybrid = !launch.on("disable-hybrid-kv-cache-manager");
+  std::vector<Bucket> buckets;
+  for (const models::KvLayerSpec& layer : models::kv_layers(*model, shard(stage))) {
+    const KvGroup group = group_of(layer, block_size, hybrid);
+    const Bytes page = models::kv_bytes_per_token(layer, kv_dtype) * block_size.count();
+    const auto same = std::find_if(buckets.begin(), buckets.end(), [&](const Bucket& bucket) {
+      return bucket.group == group && bucket.page == page;
+    });
+    if (same == buckets.end()) {
+      buckets.push_back({group, page, 1});
+    } else {
+      ++same->layers;
+    }
+  }
+  OOMCAST_CHECK(!buckets.empty(), "stage {} of {} has no KV layers", stage, pp);
+  KvLayout layout;
+  const bool one_type = std::all_of(buckets.begin(), buckets.end(), [&](const Bucket& bucket) {
+    return bucket.group == buckets.front().group;
+  });
+  if (one_type) {
+    // One block table; layers whose pages differ lie side by side in a block.
+    std::int64_t layers = 0;
+    Bytes block;
+    for (const Bucket& bucket : buckets) {
+      layers += bucket.layers;
+      block += bucket.page * bucket.layers;
+    }
+    layout.groups = {{buckets.front().group, layers}};
+    layout.group_size = buckets.size() == 1 ? layers : 1;
+    layout.page = buckets.size() == 1 ? buckets.front().page : block;
+    return layout;
+  }
+  unify_pages(buckets, model->name);
+  const auto [fewest, most] = std::minmax_element(
+      buckets.begin(), buckets.end(),
+      [](const Bucket& left, const Bucket& right) { return left.layers < right.layers; });
+  const bool nearly_equal = static_cast<double>(most->layers) <
+                            rules.group_size_ratio * static_cast<double>(fewest->layers);
+  layout.group_size = nearly_equal ? most->layers : fewest->layers;
+  layout.page = buckets.front().page;
+  for (const Bucket& bucket : buckets) {
+    const std::int64_t groups = div_ceil(bucket.layers, layout.group_size);
+    for (std::int64_t i = 0; i < groups; ++i) {
+      // Layer j goes to group j mod groups.
+      const std::int64_t layers = bucket.layers / groups + (i < bucket.layers % groups ? 1 : 0);
+      layout.groups.push_back({bucket.group, layers});
+    }
+  }
+  return layout;
+}
+
+Bytes Deployment::kv_needed(const KvLayout& layout, Tokens length) const {
+  const std::int64_t batches =
+      rules.window_in_flight_batches ? (async_scheduling ? 2 : 1) * std::int64_t{pp} : 1;
+  const Tokens in_flight = max_num_batched_tokens * batches;
+  Bytes needed;
+  for (const KvGroupLayout& member : layout.groups) {
+    const std::int64_t blocks = blocks_needed(member.group, length, in_flight);
+    const bool by_layers = layout.groups.size() == 1 || !rules.needed_from_groups;
+    const std::int64_t tensors =
+        by_layers && layout.group_size != 1 ? member.layers : layout.group_size;
+    needed += layout.page * detail::checked_mul(blocks, tensors);
+  }
+  return needed;
+}
+
+SchedulerConfig Deployment::scheduler_config(Blocks blocks) const {
+  SchedulerConfig config;
+  config.max_num_seqs = max_num_seqs;
+  config.max_num_batched_tokens = max_num_batched_tokens;
+  config.max_model_len = max_model_len;
+  config.num_gpu_blocks = blocks;
+  config.groups.clear();
+  for (const KvGroupLayout& member : kv_layout(0).groups) {
+    config.groups.push_back(member.group);
+  }
+  config.enable_prefix_caching = prefix_caching;
+  config.enable_chunked_prefill = chunked_prefill;
+  config.policy = policy;
+  config.async_scheduling = async_scheduling;
+  config.pipeline_parallel_size = pp;
+  config.rules = rules_for(launch.version);
+  config.scheduler_reserve_full_isl =
+      launch.boolean("scheduler-reserve-full-isl").value_or(config.rules.full_sequence_check);
+  config.long_prefill_token_threshold =
+      Tokens{launch.integer("long-prefill-token-threshold").value_or(0)};
+  config.watermark = launch.number("watermark").value_or(0.0);
+  config.prefill_schedule_interval = launch.integer("prefill-schedule-interval").value_or(1);
+  if (const auto limit = launch.integer("max-num-scheduled-tokens")) {
+    config.max_num_scheduled_tokens = Tokens{*limit};
+  }
+  config.max_num_active_seqs = launch.integer("max-num-active-seqs");
+  return config;
+}
+
+}  // namespace oomcast::vllm

@@ -1,0 +1,74 @@
+// What differs between vLLM versions in startup accounting, resolved from
+// models/engines/vllm/presets.json. A version that only changes values needs new rows there and
+// nothing here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/core/units.hpp"
+#include "sim/core/version.hpp"
+
+namespace oomcast::vllm {
+
+// How the KV budget is computed (facts: vLLM 2.2).
+enum class Budget {
+  kProfile,             // requested - non_torch - torch peak - weights
+  kProfileAndEstimate,  // ... - graph estimate
+  kConsumed,            // requested - consumed - headroom - graph estimate
+};
+
+// Which models the second model runner serves by default.
+enum class RunnerV2 { kNever, kDense, kListed, kDenseOrListed, kAlways };
+
+struct StartupRules {
+  Budget budget = Budget::kProfile;
+  bool requested_is_ceiled = false;
+  bool graph_estimate_possible = false;
+  bool graph_estimate_v1 = false;  // by default
+  bool graph_estimate_v2 = false;
+  RunnerV2 runner_v2 = RunnerV2::kNever;
+  std::vector<std::string> runner_v2_architectures;
+  // Sampler peak in units of rows x vocabulary x 4 B, 16-bit model.
+  double sampler_units_v1 = 0;
+  double sampler_units_v2 = 0;
+  bool sampler_buffer_v1 = false;  // the Triton top-k/top-p buffer exists
+  std::int64_t capture_step_from_256 = 16;
+  std::int64_t capture_limit_blackwell = 512;
+  bool capture_adds_batch_tokens = false;
+  bool capture_adds_decode_sizes = false;
+  std::int64_t batch_tokens_huge_card = 8192;
+  bool batch_tokens_capped_by_seqs = false;
+  bool async_by_default = false;
+  bool report_by_concurrency = false;
+  bool null_block_in_check = false;
+  bool needed_from_groups = false;
+  bool cublas_before_snapshot = false;
+  double group_size_ratio = 1.0;
+  bool window_in_flight_batches = false;
+  bool long_log_names_model = false;
+
+  // Measured quantities, with the uncertainty the file states.
+  Bytes non_torch_single;
+  Bytes non_torch_tensor_parallel;
+  Bytes non_torch_pipeline;
+  Bytes graph_node;
+  Bytes graph_executable;
+  std::int64_t graph_nodes_per_layer_full = 0;
+  std::int64_t graph_nodes_per_piece = 0;
+  Bytes runner_v2_resident;
+
+  // Host costs of a step, seconds.
+  double step_seconds = 0;
+  double layer_seconds = 0;
+  double request_seconds = 0;
+
+  // "non-torch memory 0.25 GiB: measured, +-60 MiB (source)" for every measured value above.
+  std::vector<std::string> provenance;
+};
+
+// Throws ConfigError if the preset file (or its replacement) lacks a row or has a wrong type.
+StartupRules startup_rules_for(const Version& version);
+
+}  // namespace oomcast::vllm

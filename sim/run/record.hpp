@@ -1,0 +1,92 @@
+// What a run leaves: immutable columns that writers only format.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/core/json.hpp"
+#include "sim/core/units.hpp"
+#include "sim/engines/outcome.hpp"
+#include "sim/ledger/ledger.hpp"
+#include "sim/run/histogram.hpp"
+#include "sim/run/timeline.hpp"
+
+namespace oomcast {
+
+enum class RequestOutcome : std::uint8_t {
+  kFinished,
+  kRejectedEmptyPrompt,
+  kRejectedTooLong,
+  kRejectedNoOutput,
+  kNotAdmitted,   // still waiting when the run ended
+  kInterrupted,   // running when the run ended
+};
+std::string_view name_of(RequestOutcome outcome);
+
+// One line of requests.csv. Instants that did not come are negative.
+struct RequestRow {
+  static constexpr SimTime kNever{Nanos{-1}};
+
+  std::int64_t index = 0;  // order of arrival
+  std::string id;          // as the trace names it; empty: the index
+  SimTime arrival;
+  SimTime first_scheduled = kNever;
+  SimTime first_token = kNever;
+  SimTime finish = kNever;
+  Tokens input;
+  Tokens output;
+  Tokens cached;
+  std::int64_t preemptions = 0;
+  RequestOutcome outcome = RequestOutcome::kNotAdmitted;
+};
+
+// Receives finished rows in order of arrival while the run goes on, so that a long trace needs no
+// memory.
+class RequestSink {
+ public:
+  virtual ~RequestSink() = default;
+  virtual void row(const RequestRow& row) = 0;
+};
+
+// Ranks that behave alike are computed once; `rank` is the first of them.
+struct RankRecord {
+  int rank = 0;
+  int alike = 1;  // how many ranks this one stands for
+  std::vector<PhaseRecord> startup;
+  std::vector<TimelineRow> timeline;
+  Peak device_peak;
+  std::vector<Peak> leaf_peaks;  // kLeafCount of them
+  Bytes device_total;
+};
+
+struct RunTotals {
+  std::int64_t requests = 0;  // offered to the engine
+  std::int64_t finished = 0;
+  std::int64_t rejected = 0;
+  std::int64_t unfinished = 0;
+  std::int64_t steps = 0;
+  std::int64_t preemptions = 0;
+  Tokens prompt_tokens;   // of finished requests
+  Tokens output_tokens;   // of finished requests
+  Tokens prefix_hit_tokens;
+  Nanos makespan;         // from the first arrival to the last finish
+  Bytes kv_pool;
+  Bytes kv_peak;          // most bytes of blocks held by requests
+  SimTime kv_peak_at;
+  LogHistogram ttft;      // ns, finished requests
+  LogHistogram tpot;      // ns per output token after the first
+  LogHistogram latency;   // ns
+};
+
+struct RunRecord {
+  OrderedJson config;       // resolved deployment
+  OrderedJson plan;         // `plan --json` of the startup
+  OrderedJson workload;     // formats read, kept, dropped with reasons
+  std::vector<RankRecord> ranks;
+  RunTotals totals;
+  Outcome outcome;
+  std::string digest;       // of every decision and byte above
+};
+
+}  // namespace oomcast

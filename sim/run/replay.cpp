@@ -1,0 +1,365 @@
+#include "sim/run/replay.hpp"
+
+#include <algorithm>
+#include <deque>
+
+#include "sim/core/digest.hpp"
+#include "sim/core/error.hpp"
+#include "sim/engines/vllm/scheduler.hpp"
+#include "sim/run/rank_books.hpp"
+#include "sim/run/request_log.hpp"
+
+namespace oomcast {
+namespace {
+
+constexpr std::int64_t kProgressEvery = 4096;  // requests
+
+FineSpan fine(SimTime at) { return FineSpan{at.since_start()}; }
+SimTime instant(FineSpan since_start) { return SimTime{since_start.floor()}; }
+
+class Serving {
+ public:
+  Serving(const vllm::Deployment& deployment, vllm::Startup startup, const StepTimeModel& model,
+          workloads::RequestStream& stream, RequestSink& sink, const ReplayOptions& options,
+          RunRecord& record)
+      : deployment_(deployment),
+        model_(model),
+        stream_(stream),
+        options_(options),
+        record_(record),
+        scheduler_(deployment.scheduler_config(startup.blocks)),
+        log_(sink, record.totals, digest_) {
+    for (vllm::StageState& stage : startup.stages) {
+      books_.emplace_back(deployment_, std::move(stage));
+    }
+    record_.totals.kv_pool = books_.front().pool_bytes();
+    has_next_ = stream_.next(next_);
+  }
+
+  void run() {
+    while (!record_outcome_) {
+      admit_arrivals();
+      if (scheduler_.idle()) {
+        scheduler_.drop_empty_batches();
+        ends_.clear();
+        if (!has_next_) {
+          break;
+        }
+        now_ = std::max(now_, fine(next_.arrival));
+        continue;
+      }
+      if ((options_.step_by_step || !jump()) && !step()) {
+        break;
+      }
+    }
+    finish();
+  }
+
+ private:
+  void admit_arrivals() {
+    while (has_next_ && fine(next_.arrival) <= now_) {
+      offer(next_);
+      has_next_ = stream_.next(next_);
+    }
+  }
+
+  void offer(const workloads::TraceRequest& request) {
+    const std::int64_t index = offered_++;
+    RequestRow& row = log_.open(index);
+    row.id = request.id;
+    row.arrival = request.arrival;
+    row.input = request.input;
+    row.output = request.output;
+    vllm::RequestSpec spec;
+    spec.id = static_cast<vllm::RequestId>(index);
+    spec.arrival_time = request.arrival.seconds();
+    spec.priority = request.priority;
+    spec.tie_order = static_cast<std::uint64_t>(index);
+    spec.prompt_len = request.input;
+    spec.prompt = request.prompt;
+    spec.max_output = request.output;
+    switch (scheduler_.add(spec)) {
+      case vllm::Added::kQueued:
+        break;
+      case vllm::Added::kEmptyPrompt:
+        reject(index, RequestOutcome::kRejectedEmptyPrompt);
+        break;
+      case vllm::Added::kPromptTooLong:
+        reject(index, RequestOutcome::kRejectedTooLong);
+        break;
+      case vllm::Added::kNoOutput:
+        reject(index, RequestOutcome::kRejectedNoOutput);
+        break;
+      case vllm::Added::kDuplicateId:
+        OOMCAST_CHECK(false, "request {} offered twice", index);
+    }
+    if (options_.progress && offered_ % kProgressEvery == 0) {
+      options_.progress(offered_);
+    }
+  }
+
+  void reject(std::int64_t index, RequestOutcome outcome) {
+    RequestRow& row = log_.at(index);
+    row.outcome = outcome;
+    row.output = Tokens{0};
+    stream_.on_finished(index, instant(now_));
+    log_.close(index);
+  }
+
+  // One round of the engine: schedule a batch, and once the pipeline is full take the output of the
+  // oldest. False when nothing can ever happen again.
+  bool step() {
+    const vllm::StepPlan& plan = scheduler_.schedule();
+    const bool runs = plan.tokens > Tokens{0};
+    const FineSpan start = std::max(now_, free_from_);
+    for (const vllm::Admission& admission : plan.admitted) {
+      RequestRow& row = log_.at(static_cast<std::int64_t>(admission.id));
+      if (!admission.resumed) {
+        row.first_scheduled = instant(start);
+        row.cached = admission.hit;
+      }
+    }
+    for (const vllm::RequestId id : plan.preempted) {
+      ++log_.at(static_cast<std::int64_t>(id)).preemptions;
+    }
+    if (runs) {
+      ++record_.totals.steps;
+      launch(plan, start);
+    } else {
+      if (scheduler_.stall() && !scheduler_.work_in_flight()) {
+        return wait_for_arrival();
+      }
+      ends_.push_back(start);
+    }
+    if (scheduler_.batches_in_flight() == scheduler_.depth()) {
+      now_ = std::max(now_, ends_.front());
+      ends_.pop_front();
+      take(scheduler_.complete());
+    }
+    return true;
+  }
+
+  // The head of the queue can never be admitted: only a new arrival keeps the clock going.
+  bool wait_for_arrival() {
+    ends_.clear();
+    scheduler_.drop_empty_batches();
+    if (!has_next_) {
+      return false;
+    }
+    now_ = std::max(now_, fine(next_.arrival));
+    return true;
+  }
+
+  void launch(const vllm::StepPlan& plan, FineSpan start) {
+    StepShape shape;
+    shape.tokens = plan.tokens;
+    shape.requests = plan.requests;
+    shape.sampled_rows = plan.sampling_requests;
+    shape.decode_requests = plan.decode_requests;
+    shape.decode_context = plan.decode_context;
+    shape.prefill_requests = plan.prefill_requests;
+    shape.prefill_tokens = plan.prefill_tokens;
+    shape.prefill_attention = plan.prefill_attention;
+    const FineSpan took = model_.time_of(shape).at(plan.decode_context);
+    ends_.push_back(start + took);
+    // Stages work on different batches: the first is free again when its share is done.
+    free_from_ = start + FineSpan::from_ticks(took.ticks() / deployment_.pp);
+    post(instant(start), plan.tokens, plan.sampled_rows, plan.blocks, plan.running, plan.waiting);
+  }
+
+  void post(SimTime at, Tokens tokens, std::int64_t rows, const vllm::PoolCounts& blocks,
+            std::int64_t running, std::int64_t waiting) {
+    for (RankBooks& books : books_) {
+      if (auto outcome = books.run_step(at, tokens, rows)) {
+        record_.outcome = std::move(*outcome);
+        record_outcome_ = true;
+        return;
+      }
+    }
+    sample(at, blocks, running, waiting);
+  }
+
+  void sample(SimTime at, const vllm::PoolCounts& blocks, std::int64_t running,
+              std::int64_t waiting) {
+    const ServingCounts counts{blocks.used, blocks.cached, running, waiting,
+                               scheduler_.preemptions()};
+    for (RankBooks& books : books_) {
+      books.sample(at, counts);
+    }
+    const Bytes used = books_.front().block_bytes() * blocks.used.count();
+    if (used > record_.totals.kv_peak) {
+      record_.totals.kv_peak = used;
+      record_.totals.kv_peak_at = at;
+    }
+  }
+
+  void take(const vllm::StepOutput& output) {
+    for (const vllm::RequestId id : output.first_token) {
+      log_.at(static_cast<std::int64_t>(id)).first_token = instant(now_);
+    }
+    for (const vllm::RequestId id : output.finished) {
+      const auto index = static_cast<std::int64_t>(id);
+      RequestRow& row = log_.at(index);
+      row.finish = instant(now_);
+      row.outcome = RequestOutcome::kFinished;
+      row.output = std::min(row.output, deployment_.max_model_len - row.input);
+      last_finish_ = row.finish;
+      stream_.on_finished(index, row.finish);
+      log_.close(index);
+    }
+    digest_.add_word(static_cast<std::uint64_t>(output.sampled.count()));
+  }
+
+  // Passes as many like rounds as end before the next arrival, within one bucket of the timeline.
+  // False when there are none.
+  bool jump() {
+    const std::int64_t depth = scheduler_.depth();
+    if (depth > 2 || scheduler_.batches_in_flight() != depth - 1) {
+      return false;
+    }
+    const std::int64_t certain = scheduler_.steady_steps();
+    if (certain < 2) {
+      return false;
+    }
+    const vllm::SteadyShape steady = scheduler_.steady_shape();
+    StepShape shape;
+    shape.tokens = Tokens{steady.decode_requests};
+    shape.requests = shape.sampled_rows = shape.decode_requests = steady.decode_requests;
+    shape.decode_context = steady.first_context;
+    const StepTime time = model_.time_of(shape);
+    const Tokens growth{steady.decode_requests};
+    const FineSpan start = std::max(now_, free_from_);
+    std::int64_t steps = within_limit(certain, steady, time);
+    const SimTime first = instant(start);
+    // The last step must start before the bucket ends, as seen on the floored clock.
+    steps = steps_starting_within(time, steady.first_context, growth, steps,
+                                  fine(books_.front().bucket_end(first)) - start);
+    steps = before_next_arrival(time, steady.first_context, growth, steps, start);
+    if (steps < 2) {
+      return false;
+    }
+    const vllm::SteadyJump& jumped = scheduler_.advance_steady(steps);
+    const FineSpan last_start =
+        start + sum_of_steps(time, steady.first_context, growth, steps - 1);
+    const FineSpan end = start + sum_of_steps(time, steady.first_context, growth, steps);
+    record_.totals.steps += steps;
+    post(first, shape.tokens, steady.decode_requests, jumped.first, scheduler_.running(),
+         scheduler_.waiting());
+    if (!record_outcome_) {
+      sample(instant(last_start), jumped.last, scheduler_.running(), scheduler_.waiting());
+    }
+    for (std::int64_t i = 0; i < steps; ++i) {
+      digest_.add_word(static_cast<std::uint64_t>(steady.decode_requests));
+    }
+    // With one batch in flight the last of the jump still is, and the clock stands at its start.
+    free_from_ = end;
+    now_ = depth == 1 ? end : last_start;
+    if (depth == 2) {
+      ends_.front() = end;
+    }
+    return true;
+  }
+
+  // Steps for which the time function stays the same.
+  static std::int64_t within_limit(std::int64_t steps, const vllm::SteadyShape& steady,
+                                   const StepTime& time) {
+    const std::int64_t room = time.valid_to_context - steady.first_context.count();
+    return std::min(steps, room / steady.decode_requests + 1);
+  }
+
+  // Arrivals join before a round is scheduled: round i is scheduled when step i - depth ends.
+  [[nodiscard]] std::int64_t before_next_arrival(const StepTime& time, Tokens context,
+                                                 Tokens growth, std::int64_t steps,
+                                                 FineSpan start) const {
+    if (!has_next_) {
+      return steps;
+    }
+    const FineSpan until = fine(next_.arrival);
+    if (scheduler_.depth() == 1) {
+      return steps_starting_within(time, context, growth, steps, until - start);
+    }
+    if (until <= start) {
+      return 1;
+    }
+    return steps_starting_within(time, context, growth, steps - 1, until - start) + 1;
+  }
+
+  void finish() {
+    const bool stalled = !record_outcome_ && !scheduler_.idle();
+    if (stalled) {
+      const auto stall = scheduler_.stall();
+      record_.outcome.kind = OutcomeKind::kKvTooSmall;
+      record_.outcome.phase = "runtime";
+      record_.outcome.rank = 0;
+      record_.outcome.leaf = Leaf::kKvPool;
+      record_.outcome.short_by =
+          stall ? books_.front().block_bytes() *
+                      std::max<std::int64_t>(stall->needed.count() - stall->available.count(), 0)
+                : Bytes{0};
+      record_.outcome.message = fmt::format(
+          "the request at the head of the queue can never be admitted: it needs {} blocks and the "
+          "pool can free {}; everything behind it waits",
+          stall ? stall->needed.count() : 0, stall ? stall->available.count() : 0);
+    }
+    mark_unfinished();
+    record_.totals.preemptions = scheduler_.preemptions();
+    record_.totals.prefix_hit_tokens = scheduler_.prefix_hit_tokens();
+    record_.totals.makespan = last_finish_ > SimTime{} ? last_finish_ - SimTime{} : Nanos{0};
+    for (std::size_t stage = 0; stage < books_.size(); ++stage) {
+      const int first_rank = static_cast<int>(stage) * deployment_.tp;
+      record_.ranks.push_back(books_[stage].finish(first_rank, deployment_.tp));
+      for (const TimelineRow& row : record_.ranks.back().timeline) {
+        add_to_digest(digest_, row);
+      }
+    }
+    record_.digest = digest_.hex();
+  }
+
+  // Requests of the trace that never reached the engine count as not admitted too.
+  void mark_unfinished() {
+    log_.for_each_open([](RequestRow& row) {
+      if (row.outcome == RequestOutcome::kNotAdmitted &&
+          row.first_scheduled != RequestRow::kNever) {
+        row.outcome = RequestOutcome::kInterrupted;
+      }
+    });
+    log_.close_all();
+    while (has_next_) {
+      RequestRow& row = log_.open(offered_++);
+      row.id = next_.id;
+      row.arrival = next_.arrival;
+      row.input = next_.input;
+      row.output = next_.output;
+      log_.close(row.index);
+      has_next_ = stream_.next(next_);
+    }
+  }
+
+  const vllm::Deployment& deployment_;
+  const StepTimeModel& model_;
+  workloads::RequestStream& stream_;
+  const ReplayOptions& options_;
+  RunRecord& record_;
+  vllm::Scheduler scheduler_;
+  Digest digest_;
+  RequestLog log_;
+  std::vector<RankBooks> books_;
+  workloads::TraceRequest next_;
+  bool has_next_ = false;
+  std::int64_t offered_ = 0;
+  FineSpan now_;                // when the next batch is scheduled
+  FineSpan free_from_;          // when the first stage can start another batch
+  std::deque<FineSpan> ends_;   // of the batches in flight
+  SimTime last_finish_;
+  bool record_outcome_ = false;
+};
+
+}  // namespace
+
+void replay(const vllm::Deployment& deployment, vllm::Startup startup, const StepTimeModel& model,
+            workloads::RequestStream& stream, RequestSink& sink, const ReplayOptions& options,
+            RunRecord& record) {
+  Serving(deployment, std::move(startup), model, stream, sink, options, record).run();
+}
+
+}  // namespace oomcast
