@@ -156,6 +156,8 @@ struct LayerSpec {
 
 // ---- The whole model ---------------------------------------------------------------------------
 
+inline constexpr std::int64_t kMultimodalRopeFactor = 4;
+
 struct RopeSpec {
   std::string type = "default";  // default, linear, dynamic, yarn, llama3, longrope, mrope …
   std::int64_t rotary_dim = 0;
@@ -163,6 +165,7 @@ struct RopeSpec {
   std::int64_t max_position = 0;
   double factor = 1.0;
   std::int64_t original_max_position = 0;  // 0: not given
+  bool multimodal = false;                 // the table covers 4 times the positions
   // Rows of the cos/sin table engines keep, rotary_dim wide.
   std::int64_t table_rows = 0;
 

@@ -78,7 +78,8 @@ bool on_stage(Place place, const ShardPlan& plan) {
 class RankBuilder {
  public:
   RankBuilder(const ModelSpec& spec, const ShardPlan& plan)
-      : plan_(plan),
+      : spec_(spec),
+        plan_(plan),
         dtype_(plan.dtype.value_or(spec.dtype)),
         rope_made_(spec.ropes.size(), false) {}
 
@@ -96,6 +97,8 @@ class RankBuilder {
         return;
       }
       *made = true;
+      add_rope(tensor, layer);
+      return;
     }
     const DType dtype = dtype_of(tensor.element, dtype_);
     const std::int64_t elements = (Bytes{rows_on_rank(tensor, plan_)} *
@@ -107,6 +110,22 @@ class RankBuilder {
   RankWeights take() { return std::move(out_); }
 
  private:
+  void add_rope(const TensorSpec& tensor, int layer) {
+    const RopeSpec& rope = spec_.ropes.at(static_cast<std::size_t>(tensor.rope));
+    if (plan_.transformers_backend) {
+      const Bytes frequencies = bytes_of(DType::kFloat32, rope.rotary_dim / 2);
+      for (const std::string_view name : {"rotary_emb.inv_freq", "rotary_emb.original_inv_freq"}) {
+        push({name, -1, WeightLeaf::kBuffers, DType::kFloat32, frequencies});
+      }
+      return;
+    }
+    std::int64_t rows = rope.table_rows;
+    if (rope.multimodal && !plan_.multimodal_rope) {
+      rows /= kMultimodalRopeFactor;
+    }
+    push({tensor.name, layer, tensor.leaf, dtype_, bytes_of(dtype_, rows * rope.rotary_dim), true});
+  }
+
   void push(const TensorBytes& tensor) {
     out_.tensors.push_back(tensor);
     switch (tensor.leaf) {
@@ -122,6 +141,7 @@ class RankBuilder {
     }
   }
 
+  const ModelSpec& spec_;
   const ShardPlan& plan_;
   DType dtype_;
   std::vector<bool> rope_made_;

@@ -31,6 +31,12 @@ struct ShardPlan {
   std::vector<int> layers_per_stage;
   // Load the vision/audio towers too (engines skip them when every modality's limit is 0).
   bool towers = true;
+  // The engine runs the model through the Transformers library (vLLM's "Transformers modeling
+  // backend"): no cos/sin tables, two small frequency vectors a rope instead.
+  bool transformers_backend = false;
+  // Tables of multimodal ropes cover four times the positions. vLLM 0.33 makes the plain table when
+  // every modality's limit is 0.
+  bool multimodal_rope = true;
 };
 
 struct LayerRange {
@@ -47,6 +53,7 @@ struct TensorBytes {
   WeightLeaf leaf = WeightLeaf::kWeights;
   DType dtype = DType::kBFloat16;
   Bytes bytes;  // requested size; the allocator rounds it up to 512 B and more
+  bool rope_table = false;
 };
 // "model.layers.3.self_attn.qkv_proj.weight"
 std::string full_name(const TensorBytes& tensor);

@@ -28,7 +28,7 @@ std::int64_t scaled_rows(double positions, double factor) {
   return static_cast<std::int64_t>(std::floor(positions * factor));
 }
 
-void set_table_rows(RopeSpec& rope, bool multimodal, bool alpha) {
+void set_table_rows(RopeSpec& rope, bool alpha) {
   const auto max_position = static_cast<double>(rope.max_position);
   const auto original = static_cast<double>(
       rope.original_max_position > 0 ? rope.original_max_position : rope.max_position);
@@ -41,8 +41,8 @@ void set_table_rows(RopeSpec& rope, bool multimodal, bool alpha) {
   } else {
     rope.table_rows = rope.max_position;
   }
-  if (multimodal) {
-    rope.table_rows *= 4;
+  if (rope.multimodal) {
+    rope.table_rows *= kMultimodalRopeFactor;
   }
 }
 
@@ -67,7 +67,7 @@ int add_rope(const Config& config, ModelSpec& spec, const RopeRules& rules) {
   rope.theta = config.number(rules.theta_key).value_or(rules.theta_default);
   double partial = config.number("partial_rotary_factor")
                        .value_or(config.number("rotary_pct").value_or(rules.partial_default));
-  bool multimodal = rules.multimodal;
+  rope.multimodal = rules.multimodal;
   bool alpha = false;
   const Json* parameters = parameters_of(config, rules.layer_type);
   if (parameters != nullptr && !parameters->is_object()) {
@@ -84,7 +84,7 @@ int add_rope(const Config& config, ModelSpec& spec, const RopeRules& rules) {
       rope.original_max_position =
           view.integer("original_max_position_embeddings", positions.low, positions.high)
               .value_or(config.plain({"original_max_position_embeddings"}, 0, positions));
-      multimodal = multimodal || view.has("mrope_section");
+      rope.multimodal = rope.multimodal || view.has("mrope_section");
       alpha = view.has("alpha");
     }
   }
@@ -92,7 +92,7 @@ int add_rope(const Config& config, ModelSpec& spec, const RopeRules& rules) {
     rope.type = "longrope";
   } else if (rope.type == "mrope") {
     rope.type = "default";
-    multimodal = true;
+    rope.multimodal = true;
   }
   const double most_rows = static_cast<double>(kMostPosition);
   const double base = static_cast<double>(std::max(rope.max_position, rope.original_max_position));
@@ -106,7 +106,7 @@ int add_rope(const Config& config, ModelSpec& spec, const RopeRules& rules) {
   }
   rope.rotary_dim = std::max<std::int64_t>(
       1, static_cast<std::int64_t>(static_cast<double>(rules.head_dim) * partial));
-  set_table_rows(rope, multimodal, alpha);
+  set_table_rows(rope, alpha);
   return add_rope(spec, rope);
 }
 
