@@ -117,10 +117,9 @@ class StageStartup {
   }
 
   bool load() {
-    for (const LiveTensor& buffer : runner_buffers(deployment_, state_.role, state_.kv)) {
-      if (!allocate(buffer.leaf, buffer.bytes, "load")) {
-        return false;
-      }
+    if (!allocate_all(runner_buffers(deployment_, state_.role), "load") ||
+        (!deployment_.runner_v2 && !allocate_all(block_tables(deployment_, state_.kv), "load"))) {
+      return false;
     }
     const Bytes before = state_.ledger.views().torch_allocated;
     const models::RankWeights weights =
@@ -245,6 +244,7 @@ class StageStartup {
     const Bytes slack = align_up(tensor, kDriverGranule) - tensor;
     return allocate(Leaf::kKvPool, tensor * state_.kv.group_size, "kv") &&
            allocate(Leaf::kSystemFragmentation, slack * state_.kv.group_size, "kv") &&
+           (!deployment_.runner_v2 || allocate_all(block_tables(deployment_, state_.kv), "kv")) &&
            allocate(Leaf::kWorkspaceAttention, attention_workspace(deployment_), "kv") &&
            end_phase("kv");
   }
@@ -301,6 +301,12 @@ class StageStartup {
 
   bool allocate(Leaf leaf, Bytes bytes, const char* phase) {
     return allocate_from(torch_, leaf, bytes, phase);
+  }
+
+  bool allocate_all(const std::vector<LiveTensor>& tensors, const char* phase) {
+    return std::all_of(tensors.begin(), tensors.end(), [&](const LiveTensor& tensor) {
+      return allocate(tensor.leaf, tensor.bytes, phase);
+    });
   }
 
   bool allocate_from(TorchPool& pool, Leaf leaf, Bytes bytes, const char* phase) {

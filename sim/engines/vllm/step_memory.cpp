@@ -212,8 +212,7 @@ Bytes sampler_buffer(const Deployment& deployment, std::int64_t rows) {
          detail::checked_mul(static_cast<std::int64_t>(programs), deployment.model->vocabulary);
 }
 
-std::vector<LiveTensor> runner_buffers(const Deployment& deployment, StageRole role,
-                                       const KvLayout& layout) {
+std::vector<LiveTensor> runner_buffers(const Deployment& deployment, StageRole role) {
   const std::int64_t tokens = deployment.max_num_batched_tokens.count();
   const std::int64_t seqs = deployment.max_num_seqs;
   const std::int64_t hidden = deployment.model->hidden;
@@ -224,13 +223,6 @@ std::vector<LiveTensor> runner_buffers(const Deployment& deployment, StageRole r
   };
   const std::int64_t b = element_bytes(deployment);
   add("input_ids, positions, request indices", "T x (4 + 8 + 8)", Leaf::kModelBuffers, tokens * 20);
-  for (const KvGroupLayout& member : layout.groups) {
-    const std::int64_t width = div_ceil(deployment.max_model_len, member.group.block_size);
-    add("block table", deployment.runner_v2 ? "2 x N x ceil(L/block) x 4" : "N x ceil(L/block) x 4",
-        Leaf::kKvMetadata,
-        detail::checked_mul(seqs * (deployment.runner_v2 ? 8 : 4), align_up(width, 8)));
-    add("slot mapping", "T x 8", Leaf::kKvMetadata, tokens * 8);
-  }
   if (deployment.runner_v2 && !role.last) {
     add("hidden states for the next stage", "T x H x b", Leaf::kModelBuffers,
         detail::checked_mul(tokens, hidden) * b);
@@ -252,6 +244,22 @@ std::vector<LiveTensor> runner_buffers(const Deployment& deployment, StageRole r
     }
   }
   return buffers;
+}
+
+std::vector<LiveTensor> block_tables(const Deployment& deployment, const KvLayout& layout) {
+  const std::int64_t seqs = deployment.max_num_seqs;
+  std::vector<LiveTensor> tables;
+  for (const KvGroupLayout& member : layout.groups) {
+    const std::int64_t width =
+        align_up(div_ceil(deployment.max_model_len, member.group.block_size), 8);
+    const std::int64_t copies = deployment.runner_v2 ? 2 : 1;
+    tables.push_back({"block table",
+                      copies == 2 ? "2 x N x ceil(L/block) x 4" : "N x ceil(L/block) x 4",
+                      Leaf::kKvMetadata, Bytes{4} * detail::checked_mul(seqs * copies, width)});
+    tables.push_back({"slot mapping", "T x 8", Leaf::kKvMetadata,
+                      Bytes{8} * deployment.max_num_batched_tokens.count()});
+  }
+  return tables;
 }
 
 }  // namespace oomcast::vllm

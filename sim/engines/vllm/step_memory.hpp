@@ -59,7 +59,10 @@ Bytes cublas_workspace(const models::GpuSpec& gpu);
 Bytes sampler_buffer(const Deployment& deployment, std::int64_t rows);
 
 // Buffers the model runner keeps from its construction on.
-std::vector<LiveTensor> runner_buffers(const Deployment& deployment, StageRole role,
-                                       const KvLayout& layout);
+std::vector<LiveTensor> runner_buffers(const Deployment& deployment, StageRole role);
+
+// Block tables and slot mappings of all KV groups. The first runner makes them at its construction,
+// the second with the KV cache, after the budget is fixed.
+std::vector<LiveTensor> block_tables(const Deployment& deployment, const KvLayout& layout);
 
 }  // namespace oomcast::vllm
