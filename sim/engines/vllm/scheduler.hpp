@@ -67,7 +67,6 @@ struct Admission {
   RequestId id = 0;
   bool resumed = false;  // came back after a preemption
   Tokens hit;            // prefix-cache hit
-  Tokens computed_from;  // == hit; known tokens of the request are computed from here on
 };
 
 // Blocks of the pool, the null block excluded: free + used == total.
@@ -150,6 +149,17 @@ struct Stall {
   Blocks available;
 };
 
+// What follows from the settings.
+struct Derived {
+  Tokens scheduler_block_size;  // alignment of hits
+  Tokens hash_block_size;
+  std::int64_t pipeline_depth = 1;
+  std::int64_t num_lookahead_tokens = 0;  // slots taken past the tokens of a step
+  std::int64_t num_hash_lookahead_tokens = 0;
+  bool eagle_block_drop = false;
+  std::int64_t draft_slots = 0;  // input tokens that drafting costs a request
+};
+
 class Scheduler {
  public:
   // Throws ConfigError naming every setting that cannot work.
@@ -168,6 +178,7 @@ class Scheduler {
   // Drops empty batches from the pipeline; the engine does so when it falls idle.
   void drop_empty_batches();
 
+  [[nodiscard]] Derived derived() const;
   [[nodiscard]] std::int64_t depth() const;
   [[nodiscard]] std::int64_t batches_in_flight() const;
   [[nodiscard]] bool work_in_flight() const;  // a batch in flight scheduled something

@@ -1,0 +1,144 @@
+// Scheduler.update_from_output() of vLLM's v1/core/sched/scheduler.py.
+#include <algorithm>
+
+#include "sim/core/error.hpp"
+#include "sim/engines/vllm/scheduler_impl.hpp"
+
+namespace oomcast::vllm {
+
+const StepOutput& Scheduler::Impl::complete() {
+  OOMCAST_CHECK(in_flight_ > 0, "no batch in flight");
+  if (in_flight_ != depth_) {
+    leave_lane();  // the lane's counters assume a full pipeline
+  }
+  Batch& done = batch(0);
+  output_.step = done.step;
+  output_.sampled = Tokens{done.lane_tokens};
+  output_.first_token.clear();
+  output_.finished.clear();
+  output_.detail_sampled.clear();
+  first_batch_ = (first_batch_ + 1) % depth_;
+  --in_flight_;
+  finish_lane_members(done);
+  for (const Entry& entry : done.entries) {
+    apply_entry(entry, done.step);
+  }
+  propose_drafts(done);
+  if (lane_possible_ && in_flight_ == depth_ - 1) {
+    enter_lane();
+  }
+  return output_;
+}
+
+// A member's counters already include output of batches from before it joined.
+bool Scheduler::Impl::covered_by_lane(const Entry& entry, std::int64_t step) const {
+  const Request& request = at(entry.slot);
+  return request.lane != Request::Lane::kNone && request.lane_join > step;
+}
+
+void Scheduler::Impl::apply_entry(const Entry& entry, std::int64_t step) {
+  Request& request = at(entry.slot);
+  if (request.serial != entry.serial) {
+    return;  // it was aborted meanwhile
+  }
+  if (covered_by_lane(entry, step)) {
+    output_.sampled += Tokens{1};
+    return;
+  }
+  request.in_flight -= entry.tokens;
+  const bool stale = request.stale > 0;
+  if (stale) {
+    request.stale -= entry.tokens;
+  }
+  if (!entry.yields) {
+    return;
+  }
+  const std::vector<std::int32_t>& own = request.accept;
+  const std::vector<std::int32_t>& table = own.empty() ? config_.spec.accept : own;
+  const std::int64_t acceptable =
+      table.empty() ? 0 : table[static_cast<std::size_t>(request.output) % table.size()];
+  const std::int64_t generated = 1 + std::min<std::int64_t>(entry.drafts, acceptable);
+  if (!stale) {
+    const std::int64_t rejected = 1 + entry.drafts - generated;
+    request.computed -= request.computed > 0 ? rejected : 0;
+    request.placeholders -= request.placeholders > 0 ? rejected : 0;
+  }
+  apply_tokens(entry.slot, generated, stale);
+}
+
+void Scheduler::Impl::apply_tokens(Slot slot, std::int64_t generated, bool stale) {
+  Request& request = at(slot);
+  const bool running = request.status == Request::Status::kRunning;
+  const bool placeholders = request.placeholders > 0;
+  const std::int64_t left = output_limit(request) - request.output;
+  const bool stopped = generated >= left;
+  const std::int64_t kept = std::min(generated, left);
+  if (request.output == 0) {
+    output_.first_token.push_back(request.id);
+  }
+  request.output += kept;
+  output_.sampled += Tokens{kept};
+  if (config_.detail) {
+    output_.detail_sampled.emplace_back(request.id, static_cast<std::int32_t>(kept));
+  }
+  if (rules_.trim_rolls_back_computed && !stale) {
+    request.computed -= generated - kept;
+  }
+  if (rules_.output_caches_to_processed) {
+    if (!stale && placeholders) {
+      request.placeholders -= generated;
+    }
+    if (!stale && running && (placeholders || speculative_ > 0)) {
+      kv_.cache(request, request.computed - request.in_flight);
+    }
+  } else if (config_.async_scheduling) {
+    request.placeholders -= kept;
+    if (running) {
+      kv_.cache(request, request.computed - request.placeholders);
+    }
+  }
+  if (stopped) {
+    finish(slot);
+  }
+}
+
+void Scheduler::Impl::finish(Slot slot) {
+  Request& request = at(slot);
+  output_.finished.push_back(request.id);
+  if (request.status == Request::Status::kRunning) {
+    stop_running(slot);
+    kv_.free(request);
+    ++frees_;
+  } else {
+    waiting_.erase(slot);
+    deferred_ -= request.deferred ? 1 : 0;
+  }
+  release_request(slot);
+}
+
+// update_draft_token_ids: what the drafter proposes after a step. With async scheduling the
+// scheduler assumes all drafts itself.
+void Scheduler::Impl::propose_drafts(const Batch& done) {
+  if (speculative_ == 0 || config_.async_scheduling) {
+    return;
+  }
+  for (const Entry& entry : done.entries) {
+    Request& request = at(entry.slot);
+    if (request.serial != entry.serial) {
+      continue;
+    }
+    if (request.prefill_chunk) {
+      request.drafts = 0;
+      continue;
+    }
+    const std::vector<std::int32_t>& own = request.draft_counts;
+    const std::vector<std::int32_t>& table = own.empty() ? config_.spec.drafts : own;
+    request.drafts =
+        table.empty()
+            ? speculative_
+            : std::min<std::int64_t>(
+                  speculative_, table[static_cast<std::size_t>(request.output) % table.size()]);
+  }
+}
+
+}  // namespace oomcast::vllm

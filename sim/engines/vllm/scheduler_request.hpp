@@ -1,0 +1,114 @@
+// One live request as the scheduler sees it. Requests live in slots that are reused; nothing here
+// is allocated anew once a slot's buffers have grown to what its requests need.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "sim/engines/vllm/scheduler.hpp"
+#include "sim/kv/block_hash.hpp"
+#include "sim/kv/block_pool.hpp"
+
+namespace oomcast::vllm {
+
+using Slot = std::int32_t;
+inline constexpr Slot kNoSlot = -1;
+
+// A request's block table in one KV cache group.
+struct GroupTable {
+  std::vector<kv::BlockId> blocks;
+  std::int64_t cached = 0;  // leading blocks that need no hashing any more
+
+  // A hit that ends inside a block, to be copied before it is written. -1: none.
+  std::int64_t partial_index = -1;
+  kv::BlockId partial_source = kv::kNullBlock;
+
+  // Mamba in mode align.
+  std::int64_t last_state = -1;  // block that held the state before the latest allocation
+  std::int64_t retired = 0;      // leading blocks whose states are given up
+  bool allocated = false;        // has its own state blocks
+
+  void clear() {
+    blocks.clear();
+    cached = 0;
+    partial_index = -1;
+    last_state = -1;
+    retired = 0;
+    allocated = false;
+  }
+};
+
+struct Request {
+  enum class Status : std::uint8_t { kWaiting, kPreempted, kRunning };
+  // How far fast-forward keeps this request's counters (see scheduler_lane.hpp).
+  enum class Lane : std::uint8_t { kNone, kMember, kDraining };
+
+  RequestId id = 0;
+  std::uint64_t serial = 0;  // order of add(), never reused
+  std::int64_t priority = 0;
+  double arrival_time = 0;
+  std::uint64_t tie_order = 0;
+
+  std::int64_t prompt_len = 0;
+  std::int64_t max_output = 0;
+  std::int64_t output = 0;           // tokens appended so far
+  std::int64_t computed = 0;         // num_computed_tokens, tokens in flight included
+  std::int64_t placeholders = 0;     // num_output_placeholders
+  std::int64_t in_flight = 0;        // num_in_flight_tokens
+  std::int64_t stale = 0;            // of those, scheduled before a preemption
+  std::int64_t drafts = 0;           // len(spec_token_ids)
+  std::int64_t eligible_step = 0;    // next_decode_eligible_step
+  std::int64_t shared_boundary = 0;  // shared_prefix_boundary
+  bool prefill_chunk = false;        // is_prefill_chunk
+  bool deferred = false;             // was passed over in the queue
+  Status status = Status::kWaiting;
+
+  // Running list, and place in it: `order` grows along the list. Waiting list of fcfs alike.
+  Slot next = kNoSlot;
+  Slot previous = kNoSlot;
+  std::uint64_t order = 0;
+
+  Lane lane = Lane::kNone;
+  std::int64_t lane_join = 0;    // first step that schedules it in the lane
+  std::int64_t lane_offset = 0;  // computed before step s = s + lane_offset
+  bool lane_indexable = false;   // fills blocks that others can hit
+
+  // Content. The hashes of the first `indexable` blocks of the hash size can be met by others; the
+  // rest is known to this request alone and is not indexed unless the request is preempted.
+  kv::HashChain chain;
+  std::int64_t indexable = 0;
+
+  std::vector<std::int32_t> accept;
+  std::vector<std::int32_t> draft_counts;
+  std::vector<GroupTable> groups;
+
+  [[nodiscard]] std::int64_t known() const { return prompt_len + output; }  // num_tokens
+};
+
+inline constexpr std::int64_t kAllIndexable = std::numeric_limits<std::int64_t>::max();
+
+// Slots with stable addresses, so that references survive while requests are added.
+class RequestSlots {
+ public:
+  Request& operator[](Slot slot) { return *slots_[static_cast<std::size_t>(slot)]; }
+  const Request& operator[](Slot slot) const { return *slots_[static_cast<std::size_t>(slot)]; }
+
+  Slot take() {
+    if (free_.empty()) {
+      slots_.push_back(std::make_unique<Request>());
+      return static_cast<Slot>(slots_.size() - 1);
+    }
+    const Slot slot = free_.back();
+    free_.pop_back();
+    return slot;
+  }
+  void give_back(Slot slot) { free_.push_back(slot); }
+
+ private:
+  std::vector<std::unique_ptr<Request>> slots_;
+  std::vector<Slot> free_;
+};
+
+}  // namespace oomcast::vllm

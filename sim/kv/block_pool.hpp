@@ -1,0 +1,191 @@
+// The pool of KV blocks: reference counts, the free list in eviction order, and the prefix index
+// from block hash to block.
+//
+// Rules of vLLM's V1 block pool (v1/core/block_pool.py):
+//   - Block 0 is the null block: never handed out, stands for "no block here" in tables.
+//   - The free list starts as 1, 2, ..; blocks are taken from its front. A block that is taken
+//   loses
+//     its hashes, one that is hit leaves the list from wherever it stands.
+//   - Equal hashes may sit in several blocks; a lookup returns the first one inserted that is left.
+//   - Blocks that are freed with a hash go to the back (least recently used is taken first), those
+//     without one to the front where the engine reuses them first.
+//
+// A block's hash can be known to its owner alone ("private": content that nobody shares). Such a
+// block counts as hashed but has no entry in the index.
+#pragma once
+
+#include <tsl/robin_map.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace oomcast::kv {
+
+using BlockId = std::int32_t;
+using BlockKey = std::uint64_t;  // block hash with its group, see block_hash.hpp
+
+inline constexpr BlockId kNullBlock = 0;
+
+class BlockPool {
+ public:
+  // `num_blocks` >= 1, the null block included. `unhashed_first`: blocks freed without a hash are
+  // reused first; else all go to the back.
+  BlockPool(std::int64_t num_blocks, bool unhashed_first);
+
+  [[nodiscard]] std::int64_t total() const { return total_; }  // null block excluded
+  [[nodiscard]] std::int64_t free() const { return free_; }
+  [[nodiscard]] std::int64_t cached_free() const { return cached_free_; }  // free and hashed
+  [[nodiscard]] std::int32_t references(BlockId block) const { return at(block).references; }
+  [[nodiscard]] bool hashed(BlockId block) const { return at(block).hash != Hash::kNone; }
+
+  // The block at the front, now with one reference and no hash. Needs free() > 0.
+  BlockId take();
+  // One reference more; a free block leaves the free list. Not for the null block.
+  void touch(BlockId block);
+  // One reference more for a block that has some.
+  void retain(BlockId block) { ++blocks_[static_cast<std::size_t>(block)].references; }
+
+  // Gives up one reference of each of a sequence of blocks, first to be evicted first. Blocks
+  // without a hash that become free enter the front as one run in this order.
+  class Release {
+   public:
+    explicit Release(BlockPool& pool) : pool_(pool) {}
+    void operator()(BlockId block);                    // the null block is passed over
+    void owned(BlockId block, bool hashed_privately);  // has one reference, no indexed hash yet
+
+   private:
+    void put(BlockId block);
+
+    BlockPool& pool_;
+    BlockId front_ = kNullBlock;
+  };
+
+  // Index. `tokens` is the length of the prefix that the key stands for.
+  void insert(BlockKey key, BlockId block, std::int64_t tokens);  // no-op if the block has the key
+  [[nodiscard]] BlockId find(BlockKey key) const;                 // kNullBlock if absent
+  void forget(BlockId block);                                     // drops all keys of the block
+  void move_keys(BlockId from, BlockId to);                       // `to` has none
+  [[nodiscard]] bool has_key(BlockId block, BlockKey key) const;
+  // The first key of the block and its tokens; 0 if it has none.
+  [[nodiscard]] BlockKey first_key(BlockId block) const;
+  [[nodiscard]] std::int64_t first_key_tokens(BlockId block) const;
+  // Changes whenever a block is inserted into the index.
+  [[nodiscard]] std::uint64_t insertions() const { return insertions_; }
+
+  // Free list from front to back; for tests and digests.
+  [[nodiscard]] BlockId front() const { return at(kNullBlock).next; }
+  [[nodiscard]] BlockId after(BlockId block) const { return at(block).next; }
+  // Aborts unless the free list, the counters and the index agree with each other.
+  void check() const;
+
+ private:
+  enum class Hash : std::uint8_t { kNone, kPrivate, kIndexed };
+
+  struct Block {
+    BlockId next = kNullBlock;  // free list, circular through the null block
+    BlockId previous = kNullBlock;
+    std::int32_t references = 0;
+    Hash hash = Hash::kNone;
+  };
+  // An entry of the index. Entry b < num_blocks is the first key of block b, the others are further
+  // keys of a block (a state that several prefixes end in).
+  struct Entry {
+    BlockKey key = 0;
+    std::int32_t next_same_key = -1;  // in order of insertion
+    std::int32_t last_same_key = -1;  // of the first entry of a key: the last one
+    std::int32_t next_of_block = -1;
+    BlockId block = kNullBlock;
+    std::int64_t tokens = 0;
+  };
+  struct Identity {
+    std::size_t operator()(BlockKey key) const { return key; }
+  };
+
+  [[nodiscard]] const Block& at(BlockId block) const {
+    return blocks_[static_cast<std::size_t>(block)];
+  }
+  Block& at(BlockId block) { return blocks_[static_cast<std::size_t>(block)]; }
+  [[nodiscard]] const Entry& entry(std::int32_t index) const {
+    return entries_[static_cast<std::size_t>(index)];
+  }
+  Entry& entry(std::int32_t index) { return entries_[static_cast<std::size_t>(index)]; }
+  void link_after(BlockId place, BlockId block);
+  void unlink(BlockId block);
+  void unlink_entry(std::int32_t index);
+  std::int32_t new_entry_of(BlockId block);
+
+  std::int64_t total_;
+  bool unhashed_first_;
+  std::int64_t free_ = 0;
+  std::int64_t cached_free_ = 0;
+  std::uint64_t insertions_ = 0;
+  std::vector<Block> blocks_;
+  std::vector<Entry> entries_;
+  std::vector<std::int32_t> spare_entries_;
+  tsl::robin_map<BlockKey, std::int32_t, Identity>
+      index_;  // key -> its first entry; never iterated
+};
+
+inline BlockId BlockPool::take() {
+  const BlockId block = front();
+  unlink(block);
+  Block& taken = at(block);
+  --free_;
+  if (taken.hash != Hash::kNone) {
+    --cached_free_;
+    forget(block);
+  }
+  taken.references = 1;
+  return block;
+}
+
+inline void BlockPool::touch(BlockId block) {
+  Block& touched = at(block);
+  if (touched.references++ == 0) {
+    unlink(block);
+    --free_;
+    cached_free_ -= touched.hash != Hash::kNone ? 1 : 0;
+  }
+}
+
+inline void BlockPool::unlink(BlockId block) {
+  const Block& gone = at(block);
+  at(gone.previous).next = gone.next;
+  at(gone.next).previous = gone.previous;
+}
+
+inline void BlockPool::link_after(BlockId place, BlockId block) {
+  const BlockId next = at(place).next;
+  at(block).previous = place;
+  at(block).next = next;
+  at(place).next = block;
+  at(next).previous = block;
+}
+
+inline void BlockPool::Release::put(BlockId block) {
+  ++pool_.free_;
+  if (pool_.at(block).hash != Hash::kNone) {
+    ++pool_.cached_free_;
+    pool_.link_after(pool_.at(kNullBlock).previous, block);
+  } else if (pool_.unhashed_first_) {
+    pool_.link_after(front_, block);
+    front_ = block;
+  } else {
+    pool_.link_after(pool_.at(kNullBlock).previous, block);
+  }
+}
+
+inline void BlockPool::Release::operator()(BlockId block) {
+  if (block != kNullBlock && --pool_.at(block).references == 0) {
+    put(block);
+  }
+}
+
+inline void BlockPool::Release::owned(BlockId block, bool hashed_privately) {
+  Block& freed = pool_.at(block);
+  freed.references = 0;
+  freed.hash = hashed_privately ? Hash::kPrivate : Hash::kNone;
+  put(block);
+}
+
+}  // namespace oomcast::kv
