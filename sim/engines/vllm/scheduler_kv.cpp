@@ -48,6 +48,7 @@ KvManager::KvManager(const SchedulerConfig& config)
   build_families(config);
   hit_.blocks.resize(groups_.size());
   hashed_this_step_.resize(groups_.size());
+  copies_.resize(groups_.size());
 }
 
 // Sizes: resolve_kv_cache_block_sizes and partial_hash_hits_enabled in kv_cache_utils.py; caps:
@@ -132,15 +133,17 @@ void KvManager::step_starts() {
 }
 
 void KvManager::step_ends() {
-  if (copies_.empty()) {
+  if (!partial_hits_) {
     return;
   }
   BlockPool::Release release(pool_);
-  for (const Copy& copy : copies_) {
-    release(copy.source);
-    release(copy.target);
+  for (std::vector<Copy>& copies : copies_) {
+    for (const Copy& copy : copies) {
+      release(copy.source);
+      release(copy.target);
+    }
+    copies.clear();
   }
-  copies_.clear();
 }
 
 // Tokens whose blocks the next token's attention does not read any more.
@@ -347,19 +350,20 @@ void KvManager::append_blocks(Request& request, std::int64_t tokens, std::int64_
     } else {
       const std::int64_t extra =
           group.type == KvGroup::Type::kMamba ? group.block_size * group.speculative_blocks : 0;
-      append_plain(request.groups[g], group, tokens + extra);
+      append_plain(request.groups[g], group, g, tokens + extra);
     }
   }
 }
 
-void KvManager::append_plain(GroupTable& table, const Group& group, std::int64_t tokens) {
+void KvManager::append_plain(GroupTable& table, const Group& group, std::size_t g,
+                             std::int64_t tokens) {
   if (table.partial_index >= 0) {
     // The hit ends inside a block: the request continues in a copy. Both ends are held until the
     // step that copies is on its way.
     const BlockId copy = pool_.take();
     pool_.retain(copy);
     table.blocks[index(table.partial_index)] = copy;
-    copies_.push_back({table.partial_source, copy});
+    copies_[g].push_back({table.partial_source, copy});
     table.partial_index = -1;
   }
   for (std::int64_t missing = div_ceil(tokens, group.block_size) - size(table.blocks); missing > 0;
@@ -397,7 +401,7 @@ void KvManager::append_align(GroupTable& table, const Group& group, std::size_t 
   }
   if (partial) {
     const BlockId copy = pool_.take();
-    copies_.push_back({table.partial_source, copy});
+    copies_[g].push_back({table.partial_source, copy});
     if (table.allocated) {
       // A running request keeps its block; the cache keeps the copy.
       pool_.move_keys(table.partial_source, copy);

@@ -123,7 +123,7 @@ class KvManager {
   void free_skipped_align(Request& request, std::size_t g, std::int64_t processed);
   void adopt_hit(Request& request, const PrefixHit& hit);
   void append_blocks(Request& request, std::int64_t tokens, std::int64_t main_tokens);
-  void append_plain(GroupTable& table, const Group& group, std::int64_t tokens);
+  void append_plain(GroupTable& table, const Group& group, std::size_t g, std::int64_t tokens);
   void append_align(GroupTable& table, const Group& group, std::size_t g, std::int64_t tokens);
 
   // scheduler_kv_cache.cpp: hashing
@@ -171,7 +171,7 @@ class KvManager {
   std::vector<kv::BlockId> found_;  // of one hash in each member of a family
   // Per group: states hashed in this step, which no other request can use in it.
   std::vector<std::vector<kv::BlockKey>> hashed_this_step_;
-  std::vector<Copy> copies_;
+  std::vector<std::vector<Copy>> copies_;  // per group, of this step
 };
 
 }  // namespace oomcast::vllm
