@@ -306,6 +306,7 @@ bool Scheduler::idle() const { return impl_->idle(); }
 std::int64_t Scheduler::steady_steps(std::int64_t limit) const {
   return impl_->steady_steps(limit);
 }
+SteadyShape Scheduler::steady_shape() const { return impl_->steady_shape(); }
 const SteadyJump& Scheduler::advance_steady(std::int64_t n) { return impl_->advance_steady(n); }
 PoolCounts Scheduler::blocks() const { return impl_->blocks(); }
 std::int64_t Scheduler::running() const { return impl_->running(); }

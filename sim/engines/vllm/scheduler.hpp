@@ -141,6 +141,12 @@ struct SteadyJump {
   PoolCounts last;       // and of the last
 };
 
+// The next round of a steady state.
+struct SteadyShape {
+  std::int64_t decode_requests = 0;
+  Tokens first_context;  // StepPlan::decode_context it will have
+};
+
 // Nothing runs, nothing is in flight, and the head of the queue cannot be admitted: without a new
 // arrival or an abort the engine waits for ever.
 struct Stall {
@@ -189,6 +195,8 @@ class Scheduler {
   // `limit` bounds the search.
   [[nodiscard]] std::int64_t steady_steps(
       std::int64_t limit = std::numeric_limits<std::int64_t>::max()) const;
+  // Needs steady_steps() > 0.
+  [[nodiscard]] SteadyShape steady_shape() const;
   // 1 <= n <= steady_steps().
   const SteadyJump& advance_steady(std::int64_t n);
 

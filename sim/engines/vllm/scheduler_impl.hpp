@@ -28,6 +28,7 @@ class Scheduler::Impl {
   const StepOutput& complete();
   void drop_empty_batches();
   std::int64_t steady_steps(std::int64_t limit);
+  [[nodiscard]] SteadyShape steady_shape() const;
   const SteadyJump& advance_steady(std::int64_t n);
 
   [[nodiscard]] Derived derived() const;

@@ -287,13 +287,17 @@ std::int64_t Scheduler::Impl::steps_until_blocks_end(std::int64_t limit) const {
   return std::min(steps, limit);
 }
 
+SteadyShape Scheduler::Impl::steady_shape() const {
+  return {lane_.size(), Tokens{lane_.computed(step_) + lane_.size()}};
+}
+
 const SteadyJump& Scheduler::Impl::advance_steady(std::int64_t n) {
   OOMCAST_CHECK(n >= 1 && lane_.size() > 0, "cannot advance {} steps with {} steady requests", n,
                 lane_.size());
   jump_.first_step = step_;
   jump_.steps = n;
-  jump_.decode_requests = lane_.size();
-  jump_.first_context = Tokens{lane_.computed(step_) + lane_.size()};
+  jump_.decode_requests = steady_shape().decode_requests;
+  jump_.first_context = steady_shape().first_context;
   lane_blocks(step_);
   jump_.first = blocks();
   for (std::int64_t i = 1; i < n; ++i) {
