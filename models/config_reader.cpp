@@ -1,5 +1,7 @@
 #include "models/config_reader.hpp"
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "models/families/family.hpp"
@@ -169,6 +171,37 @@ void note_towers(const Json& whole, ModelSpec& spec) {
   }
 }
 
+// Python writes Infinity and NaN, which JSON does not know; they read as null.
+std::string without_python_numbers(std::string_view text) {
+  static constexpr std::array<std::string_view, 3> kTokens = {"-Infinity", "Infinity", "NaN"};
+  std::string out;
+  out.reserve(text.size());
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (!in_string) {
+      const auto token = std::find_if(kTokens.begin(), kTokens.end(), [&](std::string_view name) {
+        return text.substr(i).starts_with(name);
+      });
+      if (token != kTokens.end()) {
+        out += "null";
+        i += token->size() - 1;
+        continue;
+      }
+    }
+    if (text[i] == '"') {
+      in_string = !in_string;
+    } else if (in_string && text[i] == '\\' && i + 1 < text.size()) {
+      out += text[i++];
+    }
+    out += text[i];
+  }
+  return out;
+}
+
+Json read_config_file(const std::string& path) {
+  return parse_json(without_python_numbers(read_text_file(path)), path);
+}
+
 Json read_quant_file(const std::string& config_path) {
   namespace fs = std::filesystem;
   const fs::path path(config_path);
@@ -177,7 +210,7 @@ Json read_quant_file(const std::string& config_path) {
        {path.parent_path() / "hf_quant_config.json",
         path.parent_path() / (path.stem().string() + ".hf_quant_config.json")}) {
     if (fs::is_regular_file(candidate, ignored)) {
-      return read_json_file(candidate.string());
+      return read_config_file(candidate.string());
     }
   }
   return nullptr;
@@ -253,7 +286,7 @@ ModelSpec read_model_config(const std::string& path) {
       throw ConfigError(Problem{path, "", "", "a folder that holds config.json", ""});
     }
   }
-  return read_model_config(read_json_file(file), file, read_quant_file(file));
+  return read_model_config(read_config_file(file), file, read_quant_file(file));
 }
 
 }  // namespace oomcast::models

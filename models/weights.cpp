@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/data.hpp"
 #include "sim/core/error.hpp"
 
 namespace oomcast::models {
@@ -302,6 +303,18 @@ void check_sharding(const ModelSpec& spec, const ShardPlan& plan) {
     }
   }
   problems.raise_if_any();
+}
+
+bool uses_transformers_backend(std::string_view architecture, const Version& vllm_version) {
+  const std::string file = "transformers_backend.json";
+  Problems problems;
+  const Json json = embedded_json(file);
+  const JsonView view(json, file, "", problems);
+  const auto engine = view.object("vllm");
+  const auto since = engine ? engine->text(architecture) : std::nullopt;
+  problems.raise_if_any();
+  const auto version = since ? parse_version(*since) : std::nullopt;
+  return version && vllm_version >= *version;
 }
 
 RankWeights weights_on_rank(const ModelSpec& spec, const ShardPlan& plan) {

@@ -16,6 +16,7 @@
 
 #include "models/spec.hpp"
 #include "sim/core/units.hpp"
+#include "sim/core/version.hpp"
 
 namespace oomcast::models {
 
@@ -26,9 +27,9 @@ struct ShardPlan {
   int ep = 1;  // ranks over which whole experts are divided; 1: each expert is split over tp
   // Dtype the engine loads 16/32-bit tensors with; default: the checkpoint's (fp32 as bf16 is the
   // engine's decision and must be given).
-  std::optional<DType> dtype;
+  std::optional<DType> dtype = std::nullopt;
   // Layers of each stage when the user gives them (VLLM_PP_LAYER_PARTITION); else the even rule.
-  std::vector<int> layers_per_stage;
+  std::vector<int> layers_per_stage = {};
   // Load the vision/audio towers too (engines skip them when every modality's limit is 0).
   bool towers = true;
   // The engine runs the model through the Transformers library (vLLM's "Transformers modeling
@@ -72,6 +73,10 @@ struct RankWeights {
 // Throws ConfigError naming what does not divide (heads, KV heads, FFN width, vocabulary by tp;
 // experts by ep), all of it at once, or a quantisation that has no byte rules yet.
 RankWeights weights_on_rank(const ModelSpec& spec, const ShardPlan& plan);
+
+// Whether vLLM of that version runs the architecture through its Transformers modeling backend
+// (models/transformers_backend.json).
+bool uses_transformers_backend(std::string_view architecture, const Version& vllm_version);
 
 // Only the check.
 void check_sharding(const ModelSpec& spec, const ShardPlan& plan);

@@ -56,6 +56,10 @@ std::int64_t Config::class_default(Keys keys, std::int64_t fallback, Range range
   return fallback;
 }
 
+std::int64_t Config::required_or(Keys keys, std::int64_t fallback, Range range) const {
+  return fallback > 0 ? class_default(keys, fallback, range) : required(keys, range);
+}
+
 bool Config::class_default(std::string_view key, bool fallback) const {
   if (has(key)) {
     return flag(key, fallback);
@@ -126,28 +130,25 @@ void Config::complain(std::string_view key, std::string expected, std::string hi
 
 Sizes read_sizes(const Config& config, ModelSpec& spec, bool tie_default, const SizeRules& rules) {
   Sizes sizes;
-  sizes.hidden = config.required({"hidden_size", "n_embd", "d_model"}, {1, kMostHidden});
-  sizes.layers = static_cast<int>(config.required(
-      {"num_hidden_layers", "n_layers", "num_layers", "n_layer"}, {1, kMostLayers}));
-  const Keys heads_keys = {"num_attention_heads", "n_heads", "n_head"};
-  sizes.heads = rules.default_heads > 0
-                    ? config.class_default(heads_keys, rules.default_heads, {1, kMostHeads})
-                    : config.required(heads_keys, {1, kMostHeads});
+  sizes.hidden = config.required_or({"hidden_size", "n_embd", "d_model"}, rules.default_hidden,
+                                    {1, kMostHidden});
+  sizes.layers = static_cast<int>(
+      config.required_or({"num_hidden_layers", "n_layers", "num_layers", "n_layer"},
+                         rules.default_layers, {1, kMostLayers}));
+  sizes.heads = config.required_or({"num_attention_heads", "n_heads", "n_head"},
+                                   rules.default_heads, {1, kMostHeads});
   sizes.kv_heads = sizes.heads;
   if (rules.read_kv_heads) {
-    const Keys kv_keys = {"num_key_value_heads", "multi_query_group_num", "num_kv_heads"};
     sizes.kv_heads = config.class_default(
-        kv_keys, rules.default_kv_heads > 0 ? rules.default_kv_heads : sizes.heads,
-        {1, kMostHeads});
+        {"num_key_value_heads", "multi_query_group_num", "num_kv_heads"},
+        rules.default_kv_heads > 0 ? rules.default_kv_heads : sizes.heads, {1, kMostHeads});
   }
-  const Keys vocabulary_keys = {"vocab_size", "padded_vocab_size"};
-  sizes.vocabulary =
-      rules.default_vocabulary > 0
-          ? config.class_default(vocabulary_keys, rules.default_vocabulary, {1, kMostVocabulary})
-          : config.required(vocabulary_keys, {1, kMostVocabulary});
+  sizes.vocabulary = config.required_or({"vocab_size", "padded_vocab_size"},
+                                        rules.default_vocabulary, {1, kMostVocabulary});
   if (rules.read_width) {
-    sizes.width =
-        config.required({"intermediate_size", "ffn_hidden_size", "n_inner"}, {1, kMostWidth});
+    sizes.width = config.required_or({"intermediate_size", "ffn_hidden_size", "n_inner"},
+                                     rules.default_width, {1, kMostWidth}) /
+                  (rules.halve_width ? 2 : 1);
   }
   const Range head_dim_range{1, kMostHeadDim};
   if (const auto given = config.maybe({"head_dim", "kv_channels"}, head_dim_range)) {

@@ -1,16 +1,41 @@
 #include "models/families/decoder.hpp"
 
 namespace oomcast::models {
+namespace {
+
+// Every how many layers one is full; some publishers write the pattern itself ("LLLG").
+std::int64_t read_full_every(const Config& config, const DecoderStyle& style) {
+  if (style.full_every == 0) {
+    return 0;
+  }
+  for (const char* const key : {"sliding_window_pattern", "_sliding_window_pattern"}) {
+    const Json* value = config.find(key);
+    if (value == nullptr) {
+      continue;
+    }
+    if (!value->is_string()) {
+      return config.plain({key}, style.full_every, {1, kMostLayers});
+    }
+    const auto pattern = value->get<std::string>();
+    const std::size_t global = pattern.find('G');
+    if (pattern.empty() || global + 1 != pattern.size() ||
+        pattern.find_first_not_of('L') != global) {
+      config.complain(key, "a number, or L's (local) and one final G (global)");
+      return style.full_every;
+    }
+    return static_cast<std::int64_t>(pattern.size());
+  }
+  return style.full_every;
+}
+
+}  // namespace
 
 Windows read_windows(const Config& config, int layers, const DecoderStyle& style) {
   Windows out;
   out.sliding.assign(static_cast<std::size_t>(layers), false);
   const auto window = config.maybe({"sliding_window"}, {1, kMostPosition});
   const std::vector<std::string> types = read_layer_types(config, layers);
-  const std::int64_t full_every =
-      style.full_every > 0 ? config.plain({"sliding_window_pattern", "_sliding_window_pattern"},
-                                          style.full_every, {1, kMostLayers})
-                           : 0;
+  const std::int64_t full_every = types.empty() ? read_full_every(config, style) : 0;
   const bool switched_off = style.window_switch && !config.flag("use_sliding_window");
   for (int i = 0; i < layers; ++i) {
     bool sliding = window.has_value() && !switched_off;

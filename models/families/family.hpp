@@ -48,6 +48,8 @@ class Config {
   // First of `keys` that is there (text level first). Absent: a problem; returns range.low, so that
   // reading goes on and finds everything else that is wrong.
   [[nodiscard]] std::int64_t required(Keys keys, Range range) const;
+  // As required() if `fallback` is 0, else as class_default().
+  [[nodiscard]] std::int64_t required_or(Keys keys, std::int64_t fallback, Range range) const;
   [[nodiscard]] std::optional<std::int64_t> maybe(Keys keys, Range range) const;
   // Absent: `fallback`, listed as an assumption that the configuration class defines.
   [[nodiscard]] std::int64_t class_default(Keys keys, std::int64_t fallback, Range range) const;
@@ -70,6 +72,9 @@ class Config {
   [[nodiscard]] const std::string& source() const { return text_.source(); }
   [[nodiscard]] Problems& problems() const { return text_.problems(); }
   [[nodiscard]] const JsonView& text_level() const { return text_; }
+  // The language model is one part of a larger model's file. Those files leave out what equals the
+  // configuration class's default.
+  [[nodiscard]] bool nested() const { return &text_.raw() != &whole_.raw(); }
 
  private:
   [[nodiscard]] const JsonView& level_of(std::string_view key) const;
@@ -95,7 +100,11 @@ struct SizeRules {
   bool read_width = true;
   bool read_kv_heads = true;
   std::optional<std::int64_t> head_dim;  // class default; else hidden / heads
-  // Class defaults for sizes that a family's published files do leave out (Gemma 3); 0: required.
+  // Class defaults for sizes that a family's published files do leave out (Gemma 3, LLaVA's nested
+  // Llama); 0: required.
+  std::int64_t default_hidden = 0;
+  std::int64_t default_layers = 0;
+  std::int64_t default_width = 0;
   std::int64_t default_heads = 0;
   std::int64_t default_kv_heads = 0;  // 0: as many as heads
   std::int64_t default_vocabulary = 0;

@@ -10,10 +10,28 @@ void build_llama(const Config& config, ModelSpec& spec) {
   style.attention.qkv_bias = config.flag("attention_bias") || config.flag("bias");
   style.attention.output_bias = style.attention.qkv_bias;
   style.ffn_bias = config.flag("mlp_bias");
+  if (config.nested()) {
+    style.sizes.default_hidden = 4096;
+    style.sizes.default_layers = 32;
+    style.sizes.default_heads = 32;
+    style.sizes.default_width = 11008;
+    style.sizes.default_vocabulary = 32000;
+  }
   build_decoder(config, spec, style);
 }
 
-void build_mistral(const Config& config, ModelSpec& spec) { build_decoder(config, spec, {}); }
+void build_mistral(const Config& config, ModelSpec& spec) {
+  DecoderStyle style;
+  if (config.nested()) {
+    style.sizes.default_hidden = 4096;
+    style.sizes.default_layers = 32;
+    style.sizes.default_heads = 32;
+    style.sizes.default_kv_heads = 8;
+    style.sizes.default_width = 14336;
+    style.sizes.default_vocabulary = 32000;
+  }
+  build_decoder(config, spec, style);
+}
 
 void build_granite(const Config& config, ModelSpec& spec) { build_llama(config, spec); }
 

@@ -1,0 +1,77 @@
+// Blocks of the allocator while weights are made, against PyTorch's rules and vLLM's recordings.
+#include "models/load.hpp"
+
+#include <gtest/gtest.h>
+
+#include "models/catalog.hpp"
+#include "tests/unit/models/csv.hpp"
+
+namespace oomcast::models {
+namespace {
+
+RankWeights tensors(const std::vector<std::int64_t>& sizes) {
+  RankWeights out;
+  for (const std::int64_t size : sizes) {
+    out.tensors.push_back({.name = "t", .bytes = Bytes{size}});
+    out.weights += Bytes{size};
+  }
+  return out;
+}
+
+constexpr std::int64_t kMi = 1 << 20;
+
+TEST(LoadedBytes, SmallTensorsAreRoundedTo512) {
+  EXPECT_EQ(loaded_bytes(tensors({1, 513})), Bytes{512 + 1024});
+}
+
+TEST(LoadedBytes, RemaindersUpToOneMiBStayWithTheBlock) {
+  // 11.5 MiB in a segment of 12: half a MiB stays. 11 MiB in 12: exactly 1 MiB stays too.
+  EXPECT_EQ(loaded_bytes(tensors({23 * kMi / 2})), Bytes{12 * kMi});
+  EXPECT_EQ(loaded_bytes(tensors({11 * kMi})), Bytes{12 * kMi});
+  EXPECT_EQ(loaded_bytes(tensors({11 * kMi - 512})), Bytes{11 * kMi - 512});
+}
+
+TEST(LoadedBytes, BlocksOfMaxSplitSizeStayWhole) {
+  const LoadRules rules{.max_split_size = kMiB * 20};
+  // 52.5 MiB in a segment of 54; below the limit the rest is split off as ever.
+  EXPECT_EQ(loaded_bytes(tensors({105 * kMi / 2}), rules), kMiB * 54);
+  EXPECT_EQ(loaded_bytes(tensors({105 * kMi / 2})), Bytes{105 * kMi / 2});
+  EXPECT_EQ(loaded_bytes(tensors({11 * kMi - 512}), rules), Bytes{11 * kMi - 512});
+}
+
+TEST(LoadedBytes, FreedRopeBlockServesLlamasNextProjectionWhole) {
+  const RankWeights weights =
+      weights_on_rank(catalog_model("meta-llama/Llama-3.1-8B-Instruct"), {});
+  const Bytes plain = loaded_bytes(weights);
+  EXPECT_EQ(plain, weights.rounded());
+  EXPECT_EQ(loaded_bytes(weights, {.max_split_size = kMiB * 20}), plain + kMiB * 16);
+}
+
+// Every recorded start of a catalog model, to the byte. 0.33 makes one more tensor of 32 B.
+TEST(LoadedBytes, AgreesWithRecordedStartsOfVllm) {
+  const auto rows = read_csv(OOMCAST_TEST_DATA "/models/loaded_weights.csv");
+  ASSERT_GT(rows.size(), 30U);
+  for (const auto& row : rows) {
+    const Version version = parse_version(row.at("vllm")).value();
+    const bool newer = version >= Version{{0, 22, 0}};
+    const ModelSpec spec = catalog_model(row.at("model"));
+    ShardPlan plan{.tp = std::stoi(row.at("tp")),
+                   .pp = std::stoi(row.at("pp")),
+                   .pp_rank = std::stoi(row.at("pp_rank"))};
+    plan.dtype = parse_dtype(row.at("dtype"));
+    plan.transformers_backend = uses_transformers_backend(spec.architecture, version);
+    const RankWeights weights = weights_on_rank(spec, plan);
+    const LoadRules rules{newer ? kMiB * 20 : Bytes{0}};
+    const std::string what = row.at("model") + " " + row.at("vllm") + " tp" + row.at("tp") + " pp" +
+                             row.at("pp") + "/" + row.at("pp_rank");
+    EXPECT_EQ(loaded_bytes(weights, rules).count() + (newer ? 512 : 0),
+              std::stoll(row.at("counted")))
+        << what;
+    if (!row.at("requested").empty()) {
+      EXPECT_EQ(weights.total().count(), std::stoll(row.at("requested"))) << what;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace oomcast::models
