@@ -329,7 +329,10 @@ std::string check_fast_forward(const Scenario& scenario) {
                                    slow.output->first_token != fast.output->first_token)) {
       return differ("output", slow.output->sampled.count(), fast.output->sampled.count());
     }
-    if (slow.scheduler.state_digest() != fast.scheduler.state_digest()) {
+    // The complete state costs time proportional to the pool: large pools are looked at now and
+    // then.
+    const bool look = scenario.config.num_gpu_blocks < Blocks{64} || fast.executed % 16 == 0;
+    if (look && slow.scheduler.state_digest() != fast.scheduler.state_digest()) {
       return differ("state", "one state", "another");
     }
     const std::int64_t steps = fast.jump();
@@ -344,8 +347,8 @@ std::string check_fast_forward(const Scenario& scenario) {
         return differ("steady step", fast.steady->decode_requests, slow.plan->requests);
       }
     }
-    if (steps > 0 && (slow.scheduler.state_digest() != fast.scheduler.state_digest() ||
-                      slow.plan->blocks.free != fast.steady->last.free)) {
+    if (steps > 0 && (slow.plan->blocks.free != fast.steady->last.free ||
+                      (look && slow.scheduler.state_digest() != fast.scheduler.state_digest()))) {
       return differ("state after steady steps", "one state", "another");
     }
   }

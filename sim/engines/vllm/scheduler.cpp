@@ -40,7 +40,8 @@ Scheduler::Impl::Impl(const SchedulerConfig& config)
           config.spec.method == SpecDecode::Method::kNone ? 0 : config.spec.num_speculative_tokens),
       prefill_interval_(rules_.prefill_interval ? config.prefill_schedule_interval : 1),
       by_priority_(config.policy == SchedulerConfig::Policy::kPriority),
-      spaced_decodes_(config.async_scheduling && rules_.model_runner_v2),
+      spaced_decodes_(config.async_scheduling && rules_.model_runner_v2 &&
+                      config.pipeline_parallel_size > 1),
       pipeline_(static_cast<std::size_t>(depth_)),
       last_prefill_step_(-prefill_interval_) {
   const bool drafts_with_kv = config.spec.method == SpecDecode::Method::kEagle ||
