@@ -52,6 +52,7 @@ struct Outcome {
 struct PhaseRecord {
   std::string_view name;
   MemoryViews views;
+  LeafBytes device{};  // by leaf; sums to views.device_used
   Bytes device_peak;
 };
 

@@ -44,7 +44,8 @@ std::optional<Outcome> RankBooks::run_step(SimTime at, Tokens tokens, std::int64
     outcome.leaf = leaves[i];
     outcome.short_by = torch.shortage(wanted[i]);
     outcome.message = fmt::format(
-        "CUDA out of memory at {:.3f} s in a step of {} tokens and {} logit rows. Tried to allocate "
+        "CUDA out of memory at {:.3f} s in a step of {} tokens and {} logit rows. Tried to "
+        "allocate "
         "{}. GPU {} has a total capacity of {:.2f} GiB of which {} is free; {} is allocated by "
         "PyTorch.",
         at.seconds(), tokens.count(), rows, format_bytes(wanted[i]), *outcome.rank,

@@ -19,8 +19,8 @@ enum class RequestOutcome : std::uint8_t {
   kRejectedEmptyPrompt,
   kRejectedTooLong,
   kRejectedNoOutput,
-  kNotAdmitted,   // still waiting when the run ended
-  kInterrupted,   // running when the run ended
+  kNotAdmitted,  // still waiting when the run ended
+  kInterrupted,  // running when the run ended
 };
 std::string_view name_of(RequestOutcome outcome);
 
@@ -67,26 +67,27 @@ struct RunTotals {
   std::int64_t unfinished = 0;
   std::int64_t steps = 0;
   std::int64_t preemptions = 0;
-  Tokens prompt_tokens;   // of finished requests
-  Tokens output_tokens;   // of finished requests
+  Tokens prompt_tokens;  // of finished requests
+  Tokens output_tokens;  // of finished requests
   Tokens prefix_hit_tokens;
-  Nanos makespan;         // from the first arrival to the last finish
+  Nanos makespan;  // from the first arrival to the last finish
   Bytes kv_pool;
-  Bytes kv_peak;          // most bytes of blocks held by requests
+  Bytes kv_peak;  // most bytes of blocks held by requests
   SimTime kv_peak_at;
-  LogHistogram ttft;      // ns, finished requests
-  LogHistogram tpot;      // ns per output token after the first
-  LogHistogram latency;   // ns
+  LogHistogram ttft;     // ns, finished requests
+  LogHistogram tpot;     // ns per output token after the first
+  LogHistogram latency;  // ns
 };
 
 struct RunRecord {
-  OrderedJson config;       // resolved deployment
-  OrderedJson plan;         // `plan --json` of the startup
-  OrderedJson workload;     // formats read, kept, dropped with reasons
+  OrderedJson config;    // resolved deployment
+  OrderedJson plan;      // `plan --json` of the startup
+  OrderedJson workload;  // formats read, kept, dropped with reasons
   std::vector<RankRecord> ranks;
   RunTotals totals;
   Outcome outcome;
-  std::string digest;       // of every decision and byte above
+  OrderedJson outcome_json;  // the same, as `plan --json` writes it
+  std::string digest;        // of every decision and byte above
 };
 
 }  // namespace oomcast

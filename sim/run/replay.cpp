@@ -6,6 +6,7 @@
 #include "sim/core/digest.hpp"
 #include "sim/core/error.hpp"
 #include "sim/engines/vllm/scheduler.hpp"
+#include "sim/run/plan.hpp"
 #include "sim/run/rank_books.hpp"
 #include "sim/run/request_log.hpp"
 
@@ -17,6 +18,13 @@ constexpr std::int64_t kProgressEvery = 4096;  // requests
 FineSpan fine(SimTime at) { return FineSpan{at.since_start()}; }
 SimTime instant(FineSpan since_start) { return SimTime{since_start.floor()}; }
 
+// A startup that failed leaves no pool; its scheduler is never asked.
+vllm::SchedulerConfig scheduler_for(const vllm::Deployment& deployment,
+                                    const vllm::Startup& startup) {
+  return startup.outcome.fits() ? deployment.scheduler_config(startup.blocks)
+                                : vllm::SchedulerConfig{};
+}
+
 class Serving {
  public:
   Serving(const vllm::Deployment& deployment, vllm::Startup startup, const StepTimeModel& model,
@@ -27,25 +35,27 @@ class Serving {
         stream_(stream),
         options_(options),
         record_(record),
-        scheduler_(deployment.scheduler_config(startup.blocks)),
+        served_(startup.outcome.fits()),
+        scheduler_(scheduler_for(deployment, startup)),
         log_(sink, record.totals, digest_) {
     for (vllm::StageState& stage : startup.stages) {
       books_.emplace_back(deployment_, std::move(stage));
     }
     record_.totals.kv_pool = books_.front().pool_bytes();
-    has_next_ = stream_.next(next_);
+    record_.outcome = std::move(startup.outcome);
   }
 
   void run() {
-    while (!record_outcome_) {
+    while (served_ && !record_outcome_) {
       admit_arrivals();
       if (scheduler_.idle()) {
         scheduler_.drop_empty_batches();
         ends_.clear();
-        if (!has_next_) {
+        const auto due = stream_.next_arrival();
+        if (!due) {
           break;
         }
-        now_ = std::max(now_, fine(next_.arrival));
+        now_ = std::max(now_, fine(*due));
         continue;
       }
       if ((options_.step_by_step || !jump()) && !step()) {
@@ -57,26 +67,22 @@ class Serving {
 
  private:
   void admit_arrivals() {
-    while (has_next_ && fine(next_.arrival) <= now_) {
-      offer(next_);
-      has_next_ = stream_.next(next_);
+    for (auto due = stream_.next_arrival(); due && fine(*due) <= now_;
+         due = stream_.next_arrival()) {
+      stream_.take(request_);
+      offer(request_);
     }
   }
 
   void offer(const workloads::TraceRequest& request) {
-    const std::int64_t index = offered_++;
-    RequestRow& row = log_.open(index);
-    row.id = request.id;
-    row.arrival = request.arrival;
-    row.input = request.input;
-    row.output = request.output;
+    const std::int64_t index = open_row(request).index;
     vllm::RequestSpec spec;
     spec.id = static_cast<vllm::RequestId>(index);
     spec.arrival_time = request.arrival.seconds();
     spec.priority = request.priority;
     spec.tie_order = static_cast<std::uint64_t>(index);
     spec.prompt_len = request.input;
-    spec.prompt = request.prompt;
+    spec.prompt = request.content;
     spec.max_output = request.output;
     switch (scheduler_.add(spec)) {
       case vllm::Added::kQueued:
@@ -96,6 +102,15 @@ class Serving {
     if (options_.progress && offered_ % kProgressEvery == 0) {
       options_.progress(offered_);
     }
+  }
+
+  RequestRow& open_row(const workloads::TraceRequest& request) {
+    RequestRow& row = log_.open(offered_++);
+    row.id = request.id;
+    row.arrival = request.arrival;
+    row.input = request.input;
+    row.output = request.output;
+    return row;
   }
 
   void reject(std::int64_t index, RequestOutcome outcome) {
@@ -124,6 +139,7 @@ class Serving {
     }
     if (runs) {
       ++record_.totals.steps;
+      digest_.add_word(static_cast<std::uint64_t>(plan.tokens.count()));
       launch(plan, start);
     } else {
       if (scheduler_.stall() && !scheduler_.work_in_flight()) {
@@ -143,10 +159,11 @@ class Serving {
   bool wait_for_arrival() {
     ends_.clear();
     scheduler_.drop_empty_batches();
-    if (!has_next_) {
+    const auto due = stream_.next_arrival();
+    if (!due) {
       return false;
     }
-    now_ = std::max(now_, fine(next_.arrival));
+    now_ = std::max(now_, fine(*due));
     return true;
   }
 
@@ -207,7 +224,6 @@ class Serving {
       stream_.on_finished(index, row.finish);
       log_.close(index);
     }
-    digest_.add_word(static_cast<std::uint64_t>(output.sampled.count()));
   }
 
   // Passes as many like rounds as end before the next arrival, within one bucket of the timeline.
@@ -239,8 +255,7 @@ class Serving {
       return false;
     }
     const vllm::SteadyJump& jumped = scheduler_.advance_steady(steps);
-    const FineSpan last_start =
-        start + sum_of_steps(time, steady.first_context, growth, steps - 1);
+    const FineSpan last_start = start + sum_of_steps(time, steady.first_context, growth, steps - 1);
     const FineSpan end = start + sum_of_steps(time, steady.first_context, growth, steps);
     record_.totals.steps += steps;
     post(first, shape.tokens, steady.decode_requests, jumped.first, scheduler_.running(),
@@ -271,10 +286,11 @@ class Serving {
   [[nodiscard]] std::int64_t before_next_arrival(const StepTime& time, Tokens context,
                                                  Tokens growth, std::int64_t steps,
                                                  FineSpan start) const {
-    if (!has_next_) {
+    const auto due = stream_.next_arrival();
+    if (!due) {
       return steps;
     }
-    const FineSpan until = fine(next_.arrival);
+    const FineSpan until = fine(*due);
     if (scheduler_.depth() == 1) {
       return steps_starting_within(time, context, growth, steps, until - start);
     }
@@ -285,7 +301,7 @@ class Serving {
   }
 
   void finish() {
-    const bool stalled = !record_outcome_ && !scheduler_.idle();
+    const bool stalled = served_ && !record_outcome_ && !scheduler_.idle();
     if (stalled) {
       const auto stall = scheduler_.stall();
       record_.outcome.kind = OutcomeKind::kKvTooSmall;
@@ -312,6 +328,8 @@ class Serving {
         add_to_digest(digest_, row);
       }
     }
+    record_.outcome_json = outcome_json(record_.outcome);
+    digest_.add(name_of(record_.outcome.kind));
     record_.digest = digest_.hex();
   }
 
@@ -324,14 +342,10 @@ class Serving {
       }
     });
     log_.close_all();
-    while (has_next_) {
-      RequestRow& row = log_.open(offered_++);
-      row.id = next_.id;
-      row.arrival = next_.arrival;
-      row.input = next_.input;
-      row.output = next_.output;
+    while (stream_.next_arrival()) {
+      stream_.take(request_);
+      RequestRow& row = open_row(request_);
       log_.close(row.index);
-      has_next_ = stream_.next(next_);
     }
   }
 
@@ -340,16 +354,16 @@ class Serving {
   workloads::RequestStream& stream_;
   const ReplayOptions& options_;
   RunRecord& record_;
+  bool served_;  // the startup came through
   vllm::Scheduler scheduler_;
   Digest digest_;
   RequestLog log_;
   std::vector<RankBooks> books_;
-  workloads::TraceRequest next_;
-  bool has_next_ = false;
+  workloads::TraceRequest request_;
   std::int64_t offered_ = 0;
-  FineSpan now_;                // when the next batch is scheduled
-  FineSpan free_from_;          // when the first stage can start another batch
-  std::deque<FineSpan> ends_;   // of the batches in flight
+  FineSpan now_;               // when the next batch is scheduled
+  FineSpan free_from_;         // when the first stage can start another batch
+  std::deque<FineSpan> ends_;  // of the batches in flight
   SimTime last_finish_;
   bool record_outcome_ = false;
 };

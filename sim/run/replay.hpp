@@ -21,7 +21,8 @@ struct ReplayOptions {
   std::function<void(std::int64_t)> progress;
 };
 
-// `startup` has served. Fills ranks, totals, outcome and digest of the record.
+// Fills ranks, totals, outcome and digest of the record. A startup that failed is recorded as it
+// ended; no request of the stream is then taken.
 void replay(const vllm::Deployment& deployment, vllm::Startup startup, const StepTimeModel& model,
             workloads::RequestStream& stream, RequestSink& sink, const ReplayOptions& options,
             RunRecord& record);

@@ -37,7 +37,8 @@ RequestRow& RequestLog::at(std::int64_t index) {
 }
 
 void RequestLog::close(std::int64_t index) {
-  at(index);
+  OOMCAST_CHECK(index >= first_ && index - first_ < std::ssize(entries_), "request {} is not open",
+                index);
   entries_[static_cast<std::size_t>(index - first_)].closed = true;
   while (!entries_.empty() && entries_.front().closed) {
     hand_on();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/load.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
 #include "sim/ledger/torch_pool.hpp"
@@ -132,6 +133,12 @@ class StageStartup {
       if (!allocate(leaf, sums[index_of(leaf)], "load")) {
         return false;
       }
+    }
+    // Blocks may be larger than their tensors; the engine's log counts blocks.
+    const Bytes blocks = models::loaded_bytes(weights, {deployment_.rules.load_max_split});
+    const Bytes tensors = state_.ledger.views().torch_allocated - before;
+    if (!allocate(Leaf::kSystemFragmentation, std::max(Bytes{0}, blocks - tensors), "load")) {
+      return false;
     }
     state_.weights = state_.ledger.views().torch_allocated - before;
     return end_phase("load");
@@ -340,7 +347,8 @@ class StageStartup {
 
   bool end_phase(std::string_view name) {
     const MemoryViews views = state_.ledger.views();
-    state_.phases.push_back({name, views, std::max(phase_peak_, views.device_used)});
+    state_.phases.push_back(
+        {name, views, state_.ledger.device_by_leaf(), std::max(phase_peak_, views.device_used)});
     phase_peak_ = Bytes{0};
     return true;
   }
@@ -470,6 +478,20 @@ EngineReport make_report(const Deployment& deployment, const std::vector<StageSt
 }
 
 }  // namespace
+
+Bytes shown_at_ready(const StageState& stage, Leaf leaf) {
+  switch (leaf) {
+    case Leaf::kRuntimeActivations:
+    case Leaf::kRuntimeIntermediates:
+    case Leaf::kRuntimeLogits:
+    case Leaf::kWorkspaceAttention:
+    case Leaf::kWorkspaceGemm:
+    case Leaf::kWorkspaceMoe:
+      return stage.peaks.of(leaf).bytes;
+    default:
+      return stage.ledger.device_by_leaf()[index_of(leaf)];
+  }
+}
 
 Startup simulate_startup(const Deployment& deployment) {
   std::vector<std::unique_ptr<StageStartup>> stages;

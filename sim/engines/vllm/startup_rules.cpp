@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kFile = "engines/vllm/presets.json";
 
-// The last row whose `since` is not above the version.
+// The last row whose `since` is not above the version; the first for older ones.
 const Json* row_for(const Json* rows, const Version& version, const std::string& key,
                     Problems& problems) {
   const Json* found = nullptr;
@@ -25,7 +25,8 @@ const Json* row_for(const Json* rows, const Version& version, const std::string&
         problems.add({kFile, key, row.dump().substr(0, 80), "rows with `since` and `value`", ""});
         return nullptr;
       }
-      if (*since <= version) {
+      // The first row also stands for older versions, which run the same engine core.
+      if (*since <= version || found == nullptr) {
         found = &row;
       }
     }
@@ -168,6 +169,7 @@ StartupRules startup_rules_for(const Version& version) {
   rules.group_size_ratio = read.number("group_size_ratio");
   rules.window_in_flight_batches = read.boolean("window_in_flight_batches");
   rules.long_log_names_model = read.boolean("long_log_names_model");
+  rules.load_max_split = kMiB * read.integer("load_max_split_mib");
 
   auto& notes = rules.provenance;
   rules.non_torch_single = kMiB * read.measured("non_torch_single_mib", notes);

@@ -1,0 +1,76 @@
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <new>
+
+#include "sim/cli/command.hpp"
+#include "sim/core/error.hpp"
+
+namespace oomcast::cli {
+namespace {
+
+constexpr const char* kUsage =
+    "oomcast forecasts the GPU memory of LLM serving over time.\n"
+    "\n"
+    "  oomcast plan    startup of one deployment: classes, phases, KV capacity\n"
+    "  oomcast replay  startup, then a request trace: timeline, peaks, outcome\n"
+    "  oomcast list    models | gpus | engines | formats\n"
+    "\n"
+    "  oomcast COMMAND --help shows the options. Exit codes: 0 it fits, 2 bad input,\n"
+    "  3 it does not fit or runs out of memory, 1 a bug in oomcast.\n";
+
+int dispatch(const std::string& command, const Arguments& arguments) {
+  if (command == "plan") {
+    return run_plan(arguments);
+  }
+  if (command == "replay") {
+    return run_replay(arguments);
+  }
+  if (command == "list") {
+    return run_list(arguments);
+  }
+  if (command == "--help" || command == "-h" || command == "help") {
+    fmt::print("{}", kUsage);
+    return kFits;
+  }
+  if (command == "--version") {
+    fmt::print("oomcast {}\n", OOMCAST_VERSION);
+    return kFits;
+  }
+  throw ConfigError(Problem{"command line", "command", command, "plan, replay or list",
+                            did_you_mean(command, {"plan", "replay", "list"})});
+}
+
+int guarded(const std::string& command, const Arguments& arguments) {
+  try {
+    return dispatch(command, arguments);
+  } catch (const ConfigError& error) {
+    for (const Problem& problem : error.problems()) {
+      fmt::print(stderr, "oomcast: {}\n", to_string(problem));
+    }
+    return kBadInput;
+  } catch (const ArithmeticOverflow& error) {
+    fmt::print(stderr, "oomcast: input: expected smaller sizes ({})\n", error.what());
+    return kBadInput;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "oomcast: input: expected something that fits in this machine's memory\n");
+    return kBadInput;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "oomcast: internal error: {}\nThis is a bug in oomcast.\n", error.what());
+    return kBug;
+  }
+}
+
+}  // namespace
+}  // namespace oomcast::cli
+
+int main(int argc, char** argv) {
+  const std::string command = argc > 1 ? argv[1] : "--help";
+  const oomcast::cli::Arguments arguments(argv + (argc > 1 ? 2 : 1), argv + argc);
+  const int code = oomcast::cli::guarded(command, arguments);
+  if (std::fflush(stdout) != 0) {
+    fmt::print(stderr, "oomcast: standard output: expected a place that can be written\n");
+    return oomcast::cli::kBadInput;
+  }
+  return code;
+}

@@ -1,0 +1,130 @@
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "models/data.hpp"
+#include "sim/cli/command.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/units_text.hpp"
+#include "sim/launch/launch.hpp"
+
+namespace oomcast::cli {
+namespace {
+
+constexpr const char* kCommandLine = "command line";
+
+std::optional<Bytes> bytes_option(const po::variables_map& values, const char* name,
+                                  Problems& problems) {
+  if (values.count(name) == 0) {
+    return std::nullopt;
+  }
+  const auto text = values[name].as<std::string>();
+  const auto bytes = parse_bytes(text);
+  if (!bytes) {
+    problems.add(
+        {kCommandLine, std::string("--") + name, text, "a size like 79.19GiB or 1.5g", ""});
+  }
+  return bytes;
+}
+
+std::vector<std::string> names_of(const po::options_description& options) {
+  std::vector<std::string> names;
+  for (const auto& option : options.options()) {
+    names.push_back("--" + option->long_name());
+  }
+  return names;
+}
+
+}  // namespace
+
+po::options_description deployment_options() {
+  po::options_description options("Deployment");
+  options.add_options()("launch", po::value<std::string>(),
+                        "engine launch line as pasted into a shell, or @file")(
+      "gpu", po::value<std::string>(), "card, e.g. H100-80GB (see: oomcast list gpus)")(
+      "engine-version", po::value<std::string>()->default_value(""),
+      "engine version; default: image tag in the line, else the newest known")(
+      "model-config", po::value<std::string>()->default_value(""),
+      "config.json or its folder; default: the catalog, by the model in the line")(
+      "other-gpu-use", po::value<std::string>(), "memory held by other processes, e.g. 1.5GiB")(
+      "gpu-total", po::value<std::string>(), "total memory the card really shows, e.g. 79.19GiB")(
+      "free-at-start", po::value<std::string>(), "free memory before the start, e.g. 78.6GiB")(
+      "assume", po::value<std::vector<std::string>>()->composing(),
+      "take a quantity as given: available_kv_gib=X, non_torch_gib=X, activation_peak_gib=X, "
+      "graph_gib=X, compile_cache=warm (repeatable)")("calibration", po::value<std::string>(),
+                                                      "calibration file of this card")(
+      "data", po::value<std::string>(), "folder whose files replace the built-in data")(
+      "seed", po::value<std::uint64_t>()->default_value(1), "seed of everything random")(
+      "json", po::bool_switch(), "print JSON")("help,h", po::bool_switch(), "show this help");
+  return options;
+}
+
+bool parse(const Arguments& arguments, const po::options_description& options,
+           const std::string& usage, po::variables_map& values) {
+  try {
+    const auto style =
+        po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
+    const po::positional_options_description no_positional;
+    po::store(po::command_line_parser(arguments)
+                  .options(options)
+                  .style(style)
+                  .positional(no_positional)
+                  .run(),
+              values);
+    po::notify(values);
+  } catch (const po::unknown_option& error) {
+    throw ConfigError(Problem{kCommandLine, "", error.get_option_name(),
+                              "an option of this command",
+                              did_you_mean(error.get_option_name(), names_of(options))});
+  } catch (const po::too_many_positional_options_error&) {
+    throw ConfigError(Problem{kCommandLine, "", fmt::format("{}", fmt::join(arguments, " ")),
+                              "options only, each with its own value",
+                              "quote a launch line as one word"});
+  } catch (const po::error& error) {
+    throw ConfigError(Problem{kCommandLine, "", error.what(), "valid options", "see --help"});
+  }
+  if (values["help"].as<bool>()) {
+    std::cout << usage << "\n" << options;
+    return false;
+  }
+  return true;
+}
+
+DeploymentChoice resolve_deployment(const po::variables_map& values) {
+  if (values.count("data") != 0) {
+    models::set_data_folder(values["data"].as<std::string>());
+  }
+  Problems problems;
+  DeploymentInput input;
+  if (values.count("launch") == 0) {
+    problems.add({kCommandLine, "--launch", "", "the engine's launch line",
+                  "e.g. --launch \"vllm serve meta-llama/Llama-3.1-8B-Instruct\""});
+  } else {
+    input.launch_line = launch::launch_text(values["launch"].as<std::string>());
+  }
+  if (values.count("gpu") == 0) {
+    problems.add({kCommandLine, "--gpu", "", "a card", "see: oomcast list gpus"});
+  } else {
+    input.gpu = values["gpu"].as<std::string>();
+  }
+  input.engine_version = values["engine-version"].as<std::string>();
+  input.model_config = values["model-config"].as<std::string>();
+  input.card.other_use = bytes_option(values, "other-gpu-use", problems).value_or(Bytes{0});
+  input.card.total = bytes_option(values, "gpu-total", problems);
+  input.card.free_at_start = bytes_option(values, "free-at-start", problems);
+  if (input.card.total && *input.card.total <= Bytes{0}) {
+    problems.add({kCommandLine, "--gpu-total", "0", "more than nothing", ""});
+  }
+  if (values.count("assume") != 0) {
+    input.assume = values["assume"].as<std::vector<std::string>>();
+  }
+  problems.raise_if_any();
+  DeploymentChoice choice{resolve_input(input), std::nullopt};
+  if (values.count("calibration") != 0) {
+    choice.calibration = read_calibration(values["calibration"].as<std::string>());
+    apply(*choice.calibration, choice.deployment);
+  }
+  return choice;
+}
+
+}  // namespace oomcast::cli

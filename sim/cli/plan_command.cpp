@@ -1,0 +1,35 @@
+#include <iostream>
+
+#include "sim/cli/command.hpp"
+#include "sim/core/atomic_output.hpp"
+#include "sim/report/text.hpp"
+
+namespace oomcast::cli {
+
+int run_plan(const Arguments& arguments) {
+  po::options_description options = deployment_options();
+  options.add_options()("out", po::value<std::string>(),
+                        "new folder for plan.json, config.resolved.json and summary.txt");
+  po::variables_map values;
+  if (!parse(
+          arguments, options,
+          "oomcast plan --launch LINE --gpu NAME\n"
+          "  Startup of one deployment: where every byte goes, and how many KV tokens are left.\n"
+          "  oomcast plan --launch \"vllm serve Qwen/Qwen3-8B -tp 2\" --gpu L40S\n",
+          values)) {
+    return kFits;
+  }
+  const Plan plan = make_plan(resolve_deployment(values).deployment);
+  const OrderedJson json = plan_json(plan);
+  if (values.count("out") != 0) {
+    OutputFolder folder(values["out"].as<std::string>());
+    folder.write("plan.json", json.dump(2) + "\n");
+    folder.write("config.resolved.json", config_json(plan.deployment).dump(2) + "\n");
+    folder.write("summary.txt", plan_text(json));
+    folder.commit();
+  }
+  std::cout << (values["json"].as<bool>() ? json.dump(2) + "\n" : plan_text(json));
+  return plan.startup.outcome.fits() ? kFits : kDoesNotFit;
+}
+
+}  // namespace oomcast::cli

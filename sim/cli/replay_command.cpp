@@ -1,0 +1,199 @@
+#include <unistd.h>
+
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+#include <iostream>
+
+#include "sim/cli/command.hpp"
+#include "sim/core/atomic_output.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/units_text.hpp"
+#include "sim/report/csv.hpp"
+#include "sim/report/record_json.hpp"
+#include "sim/report/text.hpp"
+#include "sim/run/replay.hpp"
+#include "sim/run/workload.hpp"
+
+namespace oomcast::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kUsage =
+    "oomcast replay --launch LINE --gpu NAME (--trace FILE | --synthetic SPEC)\n"
+    "  Startup, then every request through the engine's scheduler; results in a new folder.\n"
+    "  oomcast replay --launch \"vllm serve Qwen/Qwen3-8B\" --gpu H100-80GB --trace trace.csv.gz\n";
+
+po::options_description replay_options() {
+  po::options_description options = deployment_options();
+  po::options_description replay("Workload and output");
+  replay.add_options()("trace", po::value<std::vector<std::string>>()->composing(),
+                       "trace file, plain, .gz or .zst, or - (repeatable, merged by time)")(
+      "trace-format", po::value<std::string>()->default_value(""),
+      "format of the traces; default: detected (see: oomcast list formats)")(
+      "synthetic", po::value<std::string>()->default_value(""),
+      "generated requests, e.g. "
+      "poisson:rate=5,requests=1000,input=lognormal(1024,0.8),output=uniform(64,512)")(
+      "requests", po::value<std::int64_t>(), "stop after this many requests")(
+      "rate-scale", po::value<std::string>()->default_value(""),
+      "arrivals this many times as fast")("closed-loop", po::value<std::int64_t>(),
+                                          "this many clients, each waiting for its answer")(
+      "step-by-step", po::bool_switch(), "no fast-forward (same results, slower)")(
+      "detail", po::value<std::string>()->default_value("classes"), "classes")(
+      "out", po::value<std::string>(), "new folder for the results; default: results/<run-id>");
+  options.add(replay);
+  return options;
+}
+
+WorkloadInput workload_input(const po::variables_map& values) {
+  WorkloadInput input;
+  if (values.count("trace") != 0) {
+    input.traces = values["trace"].as<std::vector<std::string>>();
+  }
+  input.trace_format = values["trace-format"].as<std::string>();
+  input.synthetic = values["synthetic"].as<std::string>();
+  if (values.count("requests") != 0) {
+    input.requests = values["requests"].as<std::int64_t>();
+  }
+  input.rate_scale = values["rate-scale"].as<std::string>();
+  if (values.count("closed-loop") != 0) {
+    input.closed_loop = values["closed-loop"].as<std::int64_t>();
+  }
+  input.seed = values["seed"].as<std::uint64_t>();
+  return input;
+}
+
+std::string utc_now(const char* format) {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  const std::size_t length = std::strftime(text.data(), text.size(), format, &parts);
+  return std::string(text.data(), length);
+}
+
+// results/<date>-<model>, with a number behind it if that is taken.
+std::string default_folder(const std::string& model) {
+  std::string name;
+  for (const char letter : model.substr(model.find_last_of('/') + 1)) {
+    name += std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '.' ? letter : '-';
+  }
+  const std::string base = "results/" + utc_now("%Y%m%d-%H%M%S") + "-" + name.substr(0, 60);
+  std::string path = base;
+  std::error_code ignored;
+  for (int i = 2; std::filesystem::exists(path, ignored); ++i) {
+    path = fmt::format("{}-{}", base, i);
+  }
+  return path;
+}
+
+// Requests so far, their rate, and the time left where the number of requests is known.
+class Progress {
+ public:
+  explicit Progress(std::optional<std::int64_t> total)
+      : total_(total), shown_(::isatty(STDERR_FILENO) != 0), start_(Clock::now()) {}
+  ~Progress() {
+    if (written_) {
+      std::cerr << "\r\033[K";
+    }
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void operator()(std::int64_t done) {
+    const auto now = Clock::now();
+    if (!shown_ || now - last_ < std::chrono::milliseconds(200)) {
+      return;
+    }
+    last_ = now;
+    written_ = true;
+    const double seconds = std::chrono::duration<double>(now - start_).count();
+    const double rate = static_cast<double>(done) / std::max(seconds, 1e-9);
+    std::string line = fmt::format("\r\033[K{} requests, {:.0f}/s", format_count(done), rate);
+    if (total_ && rate > 0) {
+      line += fmt::format(", {:.0f} s left", static_cast<double>(*total_ - done) / rate);
+    }
+    std::cerr << line << std::flush;
+  }
+
+ private:
+  std::optional<std::int64_t> total_;
+  bool shown_;
+  bool written_ = false;
+  Clock::time_point start_;
+  Clock::time_point last_;
+};
+
+OrderedJson meta_json(Clock::time_point start) {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  OrderedJson meta;
+  meta["oomcast_version"] = OOMCAST_VERSION;
+  meta["host"] = std::string(host.data());
+  meta["date"] = utc_now("%Y-%m-%dT%H:%M:%SZ");
+  meta["duration_s"] = std::chrono::duration<double>(Clock::now() - start).count();
+  return meta;
+}
+
+void refuse_what_is_not_there(const po::variables_map& values, const vllm::Deployment& deployment) {
+  Problems problems;
+  if (values["detail"].as<std::string>() != "classes") {
+    problems.add({"command line", "--detail", values["detail"].as<std::string>(), "classes", ""});
+  }
+  if (deployment.dp > 1) {
+    problems.add({"launch line", "--data-parallel-size", std::to_string(deployment.dp),
+                  "1 for a replay", "replay one engine with its share of the requests"});
+  }
+  problems.raise_if_any();
+}
+
+}  // namespace
+
+int run_replay(const Arguments& arguments) {
+  const auto start = Clock::now();
+  po::variables_map values;
+  if (!parse(arguments, replay_options(), kUsage, values)) {
+    return kFits;
+  }
+  DeploymentChoice choice = resolve_deployment(values);
+  refuse_what_is_not_there(values, choice.deployment);
+  const WorkloadInput workload = workload_input(values);
+  const auto stream = open_workload(workload);
+  const std::unique_ptr<StepTimeModel> step_times =
+      choice.calibration && choice.calibration->step_time
+          ? make_measured(*choice.calibration->step_time)
+          : step_time_model(choice.deployment);
+  Plan plan = make_plan(std::move(choice.deployment));
+
+  const std::string path = values.count("out") != 0 ? values["out"].as<std::string>()
+                                                    : default_folder(plan.deployment.launch.model);
+  OutputFolder folder(path);
+  RunRecord record;
+  record.config = config_json(plan.deployment);
+  record.plan = plan_json(plan);
+  RequestsCsv requests(folder.staged("requests.csv"));
+  {
+    Progress progress(workload.requests);
+    ReplayOptions options;
+    options.step_by_step = values["step-by-step"].as<bool>();
+    options.progress = [&progress](std::int64_t done) { progress(done); };
+    replay(plan.deployment, std::move(plan.startup), *step_times, *stream, requests, options,
+           record);
+  }
+  requests.close();
+  record.workload = workload_json(workload, stream->summary());
+  CheckedFile timeline(folder.staged("timeline.csv"));
+  write_timeline_csv(record.ranks, timeline);
+  timeline.close();
+  const std::string json = record_json(record, meta_json(start)).dump(2) + "\n";
+  const std::string text = record_text(record);
+  folder.write("record.json", json);
+  folder.write("config.resolved.json", record.config.dump(2) + "\n");
+  folder.write("summary.txt", text);
+  folder.commit();
+  std::cout << (values["json"].as<bool>() ? json : text + "Results in " + path + "\n");
+  return record.outcome.fits() ? kFits : kDoesNotFit;
+}
+
+}  // namespace oomcast::cli

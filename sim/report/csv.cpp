@@ -1,0 +1,126 @@
+#include "sim/report/csv.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "sim/core/units_text.hpp"
+
+namespace oomcast {
+namespace {
+
+void add_number(std::string& line, std::int64_t number) {
+  std::array<char, 24> text{};
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), number);
+  line.append(text.data(), end);
+  line += ',';
+}
+
+// Seconds with nanosecond digits; nothing for an instant that never came.
+void add_time(std::string& line, SimTime at) {
+  constexpr std::int64_t kPerSecond = 1'000'000'000;
+  const std::int64_t nanos = at.since_start().count();
+  if (nanos >= 0) {
+    std::array<char, 32> text{};
+    auto* end = std::to_chars(text.data(), text.data() + text.size(), nanos / kPerSecond).ptr;
+    line.append(text.data(), end);
+    // A leading 1 keeps the zeros of the fraction; it is replaced by the point.
+    end =
+        std::to_chars(text.data(), text.data() + text.size(), kPerSecond + nanos % kPerSecond).ptr;
+    text[0] = '.';
+    line.append(text.data(), end);
+  }
+  line += ',';
+}
+
+// Ids come from the trace and may hold anything.
+void add_text(std::string& line, std::string_view text) {
+  if (text.find_first_of(",\"\r\n") == std::string_view::npos) {
+    line.append(text);
+  } else {
+    line += '"';
+    for (const char letter : text) {
+      line += letter;
+      if (letter == '"') {
+        line += letter;
+      }
+    }
+    line += '"';
+  }
+  line += ',';
+}
+
+void end_line(std::string& line) { line.back() = '\n'; }
+
+void add_row(std::string& line, int rank, const TimelineRow& row) {
+  line.clear();
+  add_time(line, row.at);
+  add_number(line, rank);
+  for (const Bytes bytes : row.device) {
+    add_number(line, bytes.count());
+  }
+  for (const Bytes bytes :
+       {row.kv_used, row.kv_cached, row.kv_free, row.views.torch_allocated,
+        row.views.torch_reserved, row.views.device_used, row.views.pinned_host}) {
+    add_number(line, bytes.count());
+  }
+  for (const std::int64_t count : {row.running, row.waiting, row.step_tokens, row.preemptions}) {
+    add_number(line, count);
+  }
+  end_line(line);
+}
+
+}  // namespace
+
+void write_timeline_csv(const std::vector<RankRecord>& ranks, CheckedFile& file) {
+  std::string line = "time_s,rank,";
+  for (const std::string_view name : kLeafNames) {
+    line.append(name);
+    line += ',';
+  }
+  file.append(line);
+  file.append(
+      "kv_used_bytes,kv_cached_bytes,kv_free_bytes,torch_allocated_bytes,torch_reserved_bytes,"
+      "device_used_bytes,pinned_host_bytes,running,waiting,step_tokens,preemptions\n");
+  for (const RankRecord& rank : ranks) {
+    for (const PhaseRecord& phase : rank.startup) {
+      TimelineRow row;
+      row.device = phase.device;
+      row.views = phase.views;
+      row.kv_free = phase.device[index_of(Leaf::kKvPool)];
+      add_row(line, rank.rank, row);
+      file.append(line);
+    }
+    for (const TimelineRow& row : rank.timeline) {
+      add_row(line, rank.rank, row);
+      file.append(line);
+    }
+  }
+}
+
+RequestsCsv::RequestsCsv(const std::string& path) : file_(path) {
+  file_.append(
+      "id,arrival_s,first_scheduled_s,first_token_s,finish_s,input_tokens,output_tokens,"
+      "cached_tokens,preemptions,outcome\n");
+}
+
+void RequestsCsv::row(const RequestRow& row) {
+  line_.clear();
+  if (row.id.empty()) {
+    add_number(line_, row.index);
+  } else {
+    add_text(line_, row.id);
+  }
+  for (const SimTime at : {row.arrival, row.first_scheduled, row.first_token, row.finish}) {
+    add_time(line_, at);
+  }
+  for (const std::int64_t count :
+       {row.input.count(), row.output.count(), row.cached.count(), row.preemptions}) {
+    add_number(line_, count);
+  }
+  line_.append(name_of(row.outcome));
+  line_ += '\n';
+  file_.append(line_);
+}
+
+}  // namespace oomcast

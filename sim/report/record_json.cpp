@@ -1,0 +1,91 @@
+#include "sim/report/record_json.hpp"
+
+#include <cmath>
+
+namespace oomcast {
+namespace {
+
+// Written values carry what the digest covers; rounding keeps the text short and equal everywhere.
+double rounded(double value) { return std::round(value * 1e6) / 1e6; }
+
+OrderedJson peak_json(const Peak& peak) {
+  OrderedJson json;
+  json["bytes"] = peak.bytes.count();
+  json["time_s"] = rounded(peak.at.seconds());
+  json["during"] = peak.during;
+  OrderedJson live;
+  for (std::size_t leaf = 0; leaf < kLeafCount; ++leaf) {
+    if (peak.live[leaf] > Bytes{0}) {
+      live[std::string(kLeafNames[leaf])] = peak.live[leaf].count();
+    }
+  }
+  json["live"] = std::move(live);
+  return json;
+}
+
+OrderedJson percentiles(const LogHistogram& nanos) {
+  const auto seconds = [](std::int64_t value) {
+    return rounded(static_cast<double>(value) * 1e-9);
+  };
+  OrderedJson json;
+  json["mean"] = rounded(nanos.mean() * 1e-9);
+  json["p50"] = seconds(nanos.quantile(0.5));
+  json["p90"] = seconds(nanos.quantile(0.9));
+  json["p99"] = seconds(nanos.quantile(0.99));
+  json["max"] = seconds(nanos.largest());
+  return json;
+}
+
+OrderedJson totals_json(const RunTotals& totals) {
+  OrderedJson json;
+  json["requests"] = totals.requests;
+  json["finished"] = totals.finished;
+  json["rejected"] = totals.rejected;
+  json["unfinished"] = totals.unfinished;
+  json["steps"] = totals.steps;
+  json["preemptions"] = totals.preemptions;
+  json["prompt_tokens"] = totals.prompt_tokens.count();
+  json["output_tokens"] = totals.output_tokens.count();
+  json["prefix_hit_tokens"] = totals.prefix_hit_tokens.count();
+  json["makespan_s"] = rounded(static_cast<double>(totals.makespan.count()) * 1e-9);
+  json["kv_pool_bytes"] = totals.kv_pool.count();
+  json["kv_peak_bytes"] = totals.kv_peak.count();
+  json["kv_peak_time_s"] = rounded(totals.kv_peak_at.seconds());
+  json["ttft_s"] = percentiles(totals.ttft);
+  json["tpot_s"] = percentiles(totals.tpot);
+  json["latency_s"] = percentiles(totals.latency);
+  return json;
+}
+
+}  // namespace
+
+OrderedJson record_json(const RunRecord& record, const OrderedJson& meta) {
+  OrderedJson json;
+  json["schema"] = "oomcast.record/1";
+  json["config"] = record.config;
+  json["workload"] = record.workload;
+  json["plan"] = record.plan;
+  json["totals"] = totals_json(record.totals);
+  json["ranks"] = OrderedJson::array();
+  for (const RankRecord& rank : record.ranks) {
+    OrderedJson entry;
+    entry["rank"] = rank.rank;
+    entry["alike"] = rank.alike;
+    entry["device_total_bytes"] = rank.device_total.count();
+    entry["device_peak"] = peak_json(rank.device_peak);
+    OrderedJson leaves;
+    for (std::size_t leaf = 0; leaf < rank.leaf_peaks.size(); ++leaf) {
+      if (rank.leaf_peaks[leaf].bytes > Bytes{0}) {
+        leaves[std::string(kLeafNames[leaf])] = peak_json(rank.leaf_peaks[leaf]);
+      }
+    }
+    entry["class_peaks"] = std::move(leaves);
+    json["ranks"].push_back(std::move(entry));
+  }
+  json["outcome"] = record.outcome_json;
+  json["digest"] = record.digest;
+  json["meta"] = meta;
+  return json;
+}
+
+}  // namespace oomcast

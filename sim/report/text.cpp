@@ -1,0 +1,273 @@
+#include "sim/report/text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "sim/core/units_text.hpp"
+
+namespace oomcast {
+namespace {
+
+constexpr std::size_t kBarWidth = 36;
+constexpr std::size_t kSparkWidth = 64;
+
+Bytes bytes_at(const OrderedJson& json, const char* key) {
+  return Bytes{json.at(key).get<std::int64_t>()};
+}
+
+double share(Bytes part, Bytes whole) {
+  return whole > Bytes{0} ? static_cast<double>(part.count()) / static_cast<double>(whole.count())
+                          : 0.0;
+}
+
+// Eighths of a cell, so that small classes still show.
+std::string bar(double fraction) {
+  static constexpr std::array<const char*, 8> kEighths = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const auto eighths = static_cast<std::size_t>(
+      std::lround(std::clamp(fraction, 0.0, 1.0) * static_cast<double>(kBarWidth) * 8));
+  std::string out;
+  for (std::size_t i = 0; i < eighths / 8; ++i) {
+    out += "█";
+  }
+  return out + kEighths[eighths % 8];
+}
+
+std::string budget(const OrderedJson& rank) {
+  const Bytes total = bytes_at(rank, "total_bytes");
+  std::string out =
+      fmt::format("  {:<24}{:>12}  of {}\n", "class, at ready", "bytes", format_bytes(total));
+  // Runtime tensors live in what the allocator keeps cached, so they are shown below, not summed.
+  Bytes standing;
+  for (const auto& [name, value] : rank.at("classes").items()) {
+    const Bytes bytes{value.get<std::int64_t>()};
+    if (bytes == Bytes{0} || name.rfind("runtime.", 0) == 0 || name == "workspace.moe") {
+      continue;
+    }
+    standing += bytes;
+    out += fmt::format("  {:<24}{:>12}  {}\n", name, format_bytes(bytes), bar(share(bytes, total)));
+  }
+  const Bytes free = total - standing;
+  out += fmt::format("  {:<24}{:>12}  {}\n", "free", format_bytes(free), bar(share(free, total)));
+  return out;
+}
+
+std::string profile_peak(const OrderedJson& rank) {
+  const OrderedJson& peak = rank.at("profile_peak");
+  std::string out;
+  Bytes sum;
+  for (const OrderedJson& tensor : peak.at("tensors")) {
+    const Bytes bytes = bytes_at(tensor, "bytes");
+    sum += bytes;
+    out += fmt::format("    {:<44}{:>12}  {}\n", tensor.at("name").get<std::string>(),
+                       format_bytes(bytes), tensor.at("formula").get<std::string>());
+  }
+  return out.empty() ? ""
+                     : fmt::format("\nPeak of the profile run: {}, {} of tensors\n{}",
+                                   peak.at("moment").get<std::string>(), format_bytes(sum), out);
+}
+
+std::string phases(const OrderedJson& rank) {
+  std::string out = fmt::format("\n  {:<16}{:>12}{:>14}{:>16}{:>15}\n", "startup phase", "used",
+                                "highest", "torch allocated", "torch reserved");
+  for (const OrderedJson& phase : rank.at("phases")) {
+    out += fmt::format("  {:<16}{:>12}{:>14}{:>16}{:>15}\n", phase.at("phase").get<std::string>(),
+                       format_bytes(bytes_at(phase, "device_used_bytes")),
+                       format_bytes(bytes_at(phase, "device_peak_bytes")),
+                       format_bytes(bytes_at(phase, "torch_allocated_bytes")),
+                       format_bytes(bytes_at(phase, "torch_reserved_bytes")));
+  }
+  return out;
+}
+
+std::string capacity(const OrderedJson& report) {
+  if (report.at("kv_blocks").is_null()) {
+    return "";
+  }
+  return fmt::format(
+      "\nKV cache: {} tokens in {} blocks of {}, {:.2f} GiB; {:.2f} requests of full "
+      "length at once\n",
+      format_count(report.at("kv_tokens").get<std::int64_t>()),
+      format_count(report.at("kv_blocks").get<std::int64_t>()),
+      report.at("block_size").get<std::int64_t>(), report.at("available_kv_gib").get<double>(),
+      report.at("max_concurrency").get<double>());
+}
+
+std::string engine_log(const OrderedJson& report) {
+  std::string out = "\nThe engine's log would say:";
+  const auto add = [&](const char* key, const char* label) {
+    if (!report.at(key).is_null()) {
+      out += fmt::format(" {} {:.2f} GiB;", label, report.at(key).get<double>());
+    }
+  };
+  add("weights_gib", "weights");
+  add("activation_peak_gib", "peak activation");
+  add("non_torch_gib", "non-torch");
+  add("consumed_gib", "consumed");
+  add("cudagraph_estimate_gib", "CUDA graphs estimated");
+  add("cudagraph_gib", "CUDA graphs took");
+  add("available_kv_gib", "available for KV cache");
+  out.back() = '\n';
+  return out;
+}
+
+std::string outcome_text(const OrderedJson& outcome) {
+  if (outcome.at("fits").get<bool>()) {
+    return "\nIt fits.\n";
+  }
+  std::string out = fmt::format(
+      "\nIt does not fit: {} in phase {}, rank {}, {} short by {}\n  {}\n",
+      outcome.at("kind").get<std::string>(), outcome.at("phase").get<std::string>(),
+      outcome.at("rank").is_null() ? 0 : outcome.at("rank").get<int>(),
+      outcome.at("class").is_null() ? "memory" : outcome.at("class").get<std::string>(),
+      format_bytes(bytes_at(outcome, "short_by_bytes")), outcome.at("message").get<std::string>());
+  if (outcome.at("fixes").empty()) {
+    return out + "No single change of the usual knobs makes it start.\n";
+  }
+  out += "Changes that make it start (each simulated):\n";
+  for (const OrderedJson& fix : outcome.at("fixes")) {
+    out += fmt::format("  {:<40} gains {}\n", fix.at("change").get<std::string>(),
+                       format_bytes(bytes_at(fix, "frees_bytes")));
+  }
+  return out;
+}
+
+std::string warnings(const OrderedJson& plan) {
+  std::string out;
+  for (const OrderedJson& warning : plan.at("warnings")) {
+    out += "  note: " + warning.get<std::string>() + "\n";
+  }
+  return out.empty() ? out : "\n" + out;
+}
+
+std::string title(const OrderedJson& plan) {
+  const OrderedJson& world = plan.at("world");
+  const int ranks = world.at("tp").get<int>() * world.at("pp").get<int>();
+  return fmt::format("{} on {}{}, {} {}\n\n", plan.at("model").get<std::string>(),
+                     ranks > 1 ? fmt::format("{} x ", ranks) : "",
+                     plan.at("gpu").get<std::string>(), plan.at("engine").get<std::string>(),
+                     plan.at("engine_version").get<std::string>());
+}
+
+std::string percentile_row(const char* name, const LogHistogram& nanos) {
+  const auto span = [](std::int64_t value) { return format_span(Nanos{value}); };
+  return fmt::format("  {:<22}{:>12}{:>12}{:>12}{:>12}{:>12}\n", name,
+                     span(static_cast<std::int64_t>(nanos.mean())), span(nanos.quantile(0.5)),
+                     span(nanos.quantile(0.9)), span(nanos.quantile(0.99)), span(nanos.largest()));
+}
+
+// Largest share of the pool in use within equal slices of the run.
+std::vector<double> kv_over_time(const RankRecord& rank, Bytes pool) {
+  std::vector<double> values(kSparkWidth, 0.0);
+  if (rank.timeline.empty()) {
+    return values;
+  }
+  const auto end = rank.timeline.back().at.since_start().count() + 1;
+  for (const TimelineRow& row : rank.timeline) {
+    const auto slice =
+        static_cast<std::size_t>(static_cast<double>(row.at.since_start().count()) /
+                                 static_cast<double>(end) * static_cast<double>(kSparkWidth));
+    values[std::min(slice, kSparkWidth - 1)] =
+        std::max(values[std::min(slice, kSparkWidth - 1)], share(row.kv_used, pool));
+  }
+  return values;
+}
+
+std::string serving(const RunRecord& record) {
+  const RunTotals& totals = record.totals;
+  const double seconds = static_cast<double>(totals.makespan.count()) * 1e-9;
+  const auto rate = [seconds](std::int64_t count) {
+    return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
+  };
+  std::string out = fmt::format(
+      "\nServed {} of {} requests in {} ({} rejected, {} unfinished), {} steps, {} preemptions\n",
+      format_count(totals.finished), format_count(totals.requests), format_span(totals.makespan),
+      totals.rejected, totals.unfinished, format_count(totals.steps),
+      format_count(totals.preemptions));
+  out += fmt::format(
+      "  {:.1f} requests/s, {:.0f} prompt and {:.0f} output tokens/s; {:.1f} % of "
+      "prompt tokens from the prefix cache\n",
+      rate(totals.finished), rate(totals.prompt_tokens.count()), rate(totals.output_tokens.count()),
+      totals.prompt_tokens > Tokens{0}
+          ? 100.0 * static_cast<double>(totals.prefix_hit_tokens.count()) /
+                static_cast<double>(totals.prompt_tokens.count())
+          : 0.0);
+  out += fmt::format("\n  {:<22}{:>12}{:>12}{:>12}{:>12}{:>12}\n", "", "mean", "p50", "p90", "p99",
+                     "max");
+  out += percentile_row("time to first token", totals.ttft);
+  out += percentile_row("time per output token", totals.tpot);
+  out += percentile_row("latency", totals.latency);
+  if (!record.ranks.empty()) {
+    const RankRecord& rank = record.ranks.front();
+    out += fmt::format("\nKV in use over time (peak {:.1f} % of {} at {})\n  {}\n",
+                       100 * share(totals.kv_peak, totals.kv_pool), format_bytes(totals.kv_pool),
+                       format_span(totals.kv_peak_at - SimTime{}),
+                       sparkline(kv_over_time(rank, totals.kv_pool), kSparkWidth));
+    const Peak& peak = rank.device_peak;
+    out += fmt::format("Device peak {} of {} ({:.2f} GiB headroom), during {}\n",
+                       format_bytes(peak.bytes), format_bytes(rank.device_total),
+                       to_gib(rank.device_total - peak.bytes), peak.during);
+  }
+  return out;
+}
+
+std::string workload(const OrderedJson& workload) {
+  std::string out;
+  for (const OrderedJson& source : workload) {
+    out += fmt::format(
+        "Trace {}: format {}, {} rows read, {} kept\n", source.at("source").get<std::string>(),
+        source.at("format").get<std::string>(), format_count(source.at("read").get<std::int64_t>()),
+        format_count(source.at("kept").get<std::int64_t>()));
+    for (const char* kind : {"dropped", "changed"}) {
+      for (const auto& [reason, entry] : source.at(kind).items()) {
+        out += fmt::format("  {} {}: {} (first: {})\n", kind,
+                           format_count(entry.at("count").get<std::int64_t>()), reason,
+                           entry.at("first").get<std::string>());
+      }
+    }
+  }
+  return out.empty() ? out : out + "\n";
+}
+
+std::string budget_part(const OrderedJson& plan) {
+  std::string out = title(plan);
+  if (!plan.at("ranks").empty()) {
+    const OrderedJson& rank = plan.at("ranks").front();
+    out += budget(rank) + phases(rank) + profile_peak(rank);
+  }
+  const OrderedJson& report = plan.at("engine_report");
+  return out + capacity(report) + engine_log(report);
+}
+
+}  // namespace
+
+std::string sparkline(const std::vector<double>& values, std::size_t width) {
+  static constexpr std::array<const char*, 9> kLevels = {" ", "▁", "▂", "▃", "▄",
+                                                         "▅", "▆", "▇", "█"};
+  std::string out;
+  for (std::size_t i = 0; i < width && !values.empty(); ++i) {
+    const std::size_t begin = i * values.size() / width;
+    const std::size_t end = std::max(begin + 1, (i + 1) * values.size() / width);
+    const double most = *std::max_element(values.begin() + static_cast<std::ptrdiff_t>(begin),
+                                          values.begin() + static_cast<std::ptrdiff_t>(end));
+    const double clamped = std::clamp(most, 0.0, 1.0);
+    // Anything above nothing shows.
+    const auto level = static_cast<std::size_t>(std::ceil(clamped * 8.0));
+    out += kLevels[level];
+  }
+  return out;
+}
+
+std::string plan_text(const OrderedJson& plan) {
+  return budget_part(plan) + warnings(plan) + outcome_text(plan.at("outcome"));
+}
+
+std::string record_text(const RunRecord& record) {
+  std::string out = workload(record.workload) + budget_part(record.plan);
+  out += serving(record) + warnings(record.plan) + outcome_text(record.outcome_json);
+  return out + fmt::format("\nDigest {}\n", record.digest);
+}
+
+}  // namespace oomcast

@@ -1,0 +1,160 @@
+#include <cmath>
+
+#include "sim/run/plan.hpp"
+
+namespace oomcast {
+namespace {
+
+// Two digits like the engine's log, but kept as numbers with enough digits to compute with.
+OrderedJson gib(const std::optional<Bytes>& bytes) {
+  return bytes ? OrderedJson(std::round(to_gib(*bytes) * 1e6) / 1e6) : OrderedJson(nullptr);
+}
+
+template <typename T>
+OrderedJson or_null(const std::optional<T>& value) {
+  return value ? OrderedJson(*value) : OrderedJson(nullptr);
+}
+
+OrderedJson report_json(const EngineReport& report) {
+  OrderedJson json;
+  json["total_gib"] = gib(report.total);
+  json["weights_gib"] = gib(report.weights);
+  json["activation_peak_gib"] = gib(report.activation_peak);
+  json["non_torch_gib"] = gib(report.non_torch);
+  json["consumed_gib"] = gib(report.consumed);
+  json["cudagraph_gib"] = gib(report.cudagraph);
+  json["cudagraph_estimate_gib"] = gib(report.cudagraph_estimate);
+  json["available_kv_gib"] = gib(report.available_kv);
+  json["kv_tokens"] = or_null(report.kv_tokens);
+  json["kv_blocks"] = or_null(report.kv_blocks);
+  json["block_size"] = or_null(report.block_size);
+  json["max_concurrency"] = report.max_concurrency
+                                ? OrderedJson(std::round(*report.max_concurrency * 100) / 100)
+                                : OrderedJson(nullptr);
+  json["max_running_requests"] = or_null(report.max_running_requests);
+  return json;
+}
+
+// Classes at `ready`; runtime and workspace leaves show the profile run's peak.
+OrderedJson classes_json(const vllm::StageState& stage) {
+  OrderedJson json;
+  for (std::size_t leaf = 0; leaf < kLeafCount; ++leaf) {
+    json[std::string(kLeafNames[leaf])] =
+        vllm::shown_at_ready(stage, static_cast<Leaf>(leaf)).count();
+  }
+  return json;
+}
+
+OrderedJson rank_json(const Plan& plan, const vllm::StageState& stage, int rank) {
+  OrderedJson json;
+  json["rank"] = rank;
+  json["role"] = "mixed";
+  json["stage"] = stage.stage;
+  json["total_bytes"] = plan.deployment.device_total().count();
+  json["phases"] = OrderedJson::array();
+  for (const PhaseRecord& phase : stage.phases) {
+    OrderedJson entry;
+    entry["phase"] = phase.name;
+    entry["device_used_bytes"] = phase.views.device_used.count();
+    entry["device_peak_bytes"] = phase.device_peak.count();
+    entry["torch_allocated_bytes"] = phase.views.torch_allocated.count();
+    entry["torch_reserved_bytes"] = phase.views.torch_reserved.count();
+    json["phases"].push_back(std::move(entry));
+  }
+  json["classes"] = classes_json(stage);
+  json["pinned_host_bytes"] = stage.ledger.views().pinned_host.count();
+  OrderedJson witness;
+  witness["moment"] = stage.profile_peak.moment;
+  witness["tensors"] = OrderedJson::array();
+  for (const vllm::LiveTensor& tensor : stage.profile_peak.tensors) {
+    OrderedJson entry;
+    entry["name"] = tensor.name;
+    entry["formula"] = tensor.formula;
+    entry["class"] = name_of(tensor.leaf);
+    entry["bytes"] = tensor.bytes.count();
+    witness["tensors"].push_back(std::move(entry));
+  }
+  json["profile_peak"] = std::move(witness);
+  return json;
+}
+
+}  // namespace
+
+OrderedJson outcome_json(const Outcome& outcome) {
+  OrderedJson json;
+  json["fits"] = outcome.fits();
+  json["kind"] = name_of(outcome.kind);
+  json["phase"] = outcome.phase.empty() ? OrderedJson(nullptr) : OrderedJson(outcome.phase);
+  json["rank"] = or_null(outcome.rank);
+  json["class"] = outcome.leaf ? OrderedJson(name_of(*outcome.leaf)) : OrderedJson(nullptr);
+  json["short_by_bytes"] = outcome.short_by.count();
+  json["message"] = outcome.message;
+  json["fixes"] = OrderedJson::array();
+  for (const Fix& fix : outcome.fixes) {
+    OrderedJson entry;
+    entry["change"] = fix.change;
+    entry["frees_bytes"] = fix.frees.count();
+    json["fixes"].push_back(std::move(entry));
+  }
+  return json;
+}
+
+OrderedJson plan_json(const Plan& plan) {
+  const vllm::Deployment& deployment = plan.deployment;
+  OrderedJson json;
+  json["schema"] = "oomcast.plan/1";
+  json["engine"] = launch::to_string(deployment.launch.engine);
+  json["engine_version"] = deployment.launch.version_text.empty()
+                               ? to_string(deployment.launch.version)
+                               : deployment.launch.version_text;
+  json["model"] = deployment.launch.model;
+  json["gpu"] = deployment.gpu.name;
+  json["world"] = {
+      {"tp", deployment.tp}, {"pp", deployment.pp}, {"dp", deployment.dp}, {"ep", deployment.ep}};
+  json["ranks"] = OrderedJson::array();
+  for (const vllm::StageState& stage : plan.startup.stages) {
+    for (int i = 0; i < deployment.tp; ++i) {
+      json["ranks"].push_back(rank_json(plan, stage, stage.stage * deployment.tp + i));
+    }
+  }
+  json["engine_report"] = report_json(plan.startup.report);
+  json["outcome"] = outcome_json(plan.startup.outcome);
+  json["assumptions"] = deployment.assumptions;
+  json["warnings"] = deployment.warnings;
+  return json;
+}
+
+OrderedJson config_json(const vllm::Deployment& deployment) {
+  OrderedJson json;
+  json["schema"] = "oomcast.config/1";
+  json["launch"] = launch::to_json(deployment.launch);
+  OrderedJson resolved;
+  resolved["model"] = deployment.model->name;
+  resolved["architecture"] = deployment.model->architecture;
+  resolved["gpu"] = deployment.gpu.name;
+  resolved["device_total_bytes"] = deployment.device_total().count();
+  resolved["tensor_parallel"] = deployment.tp;
+  resolved["pipeline_parallel"] = deployment.pp;
+  resolved["dtype"] = models::name_of(deployment.dtype);
+  resolved["kv_cache_dtype"] = models::name_of(deployment.kv_dtype);
+  resolved["model_runner"] = deployment.runner_v2 ? "v2" : "v1";
+  resolved["attention_backend"] = deployment.attention_backend;
+  resolved["gpu_memory_utilization"] = deployment.gpu_memory_utilization;
+  resolved["max_model_len"] = deployment.max_model_len.count();
+  resolved["max_num_seqs"] = deployment.max_num_seqs;
+  resolved["max_num_batched_tokens"] = deployment.max_num_batched_tokens.count();
+  resolved["block_size"] = deployment.block_size.count();
+  resolved["prefix_caching"] = deployment.prefix_caching;
+  resolved["chunked_prefill"] = deployment.chunked_prefill;
+  resolved["async_scheduling"] = deployment.async_scheduling;
+  resolved["scheduling_policy"] =
+      deployment.policy == vllm::SchedulerConfig::Policy::kPriority ? "priority" : "fcfs";
+  resolved["cudagraph_mode"] = vllm::name_of(deployment.cudagraph_mode);
+  resolved["cudagraph_capture_sizes"] = deployment.capture_sizes;
+  json["resolved"] = std::move(resolved);
+  json["assumptions"] = deployment.assumptions;
+  json["warnings"] = deployment.warnings;
+  return json;
+}
+
+}  // namespace oomcast
