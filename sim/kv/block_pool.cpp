@@ -1,5 +1,8 @@
 #include "sim/kv/block_pool.hpp"
 
+#include <algorithm>
+#include <bit>
+
 #include "sim/core/error.hpp"
 
 namespace oomcast::kv {
@@ -9,12 +12,91 @@ BlockPool::BlockPool(std::int64_t num_blocks, bool unhashed_first)
       unhashed_first_(unhashed_first),
       free_(num_blocks - 1),
       blocks_(static_cast<std::size_t>(num_blocks)),
-      entries_(static_cast<std::size_t>(num_blocks)) {
+      entries_(static_cast<std::size_t>(num_blocks)),
+      ring_(std::bit_ceil(2 * static_cast<std::size_t>(num_blocks)), kNullBlock),
+      mask_(static_cast<std::uint32_t>(ring_.size() - 1)) {
   for (BlockId block = 0; block < num_blocks; ++block) {
-    at(block).next = block + 1 < num_blocks ? block + 1 : kNullBlock;
-    at(block).previous = block > 0 ? block - 1 : static_cast<BlockId>(num_blocks - 1);
     entry(block).block = block;
+    if (block != kNullBlock) {
+      push_back(block);
+    }
   }
+}
+
+void BlockPool::take(std::int64_t count, std::vector<BlockId>& table) {
+  std::int64_t unhashed = 0;
+  const std::size_t end = table.size() + static_cast<std::size_t>(count);
+  table.reserve(end);
+  while (table.size() < end) {
+    const BlockId block = ring_[head_++ & mask_];
+    if (block == kNullBlock) {
+      continue;
+    }
+    table.push_back(block);
+    Block& taken = at(block);
+    taken.references = 1;
+    if (taken.hash == Hash::kIndexed) {
+      forget(block);
+      ++unhashed;
+    } else if (taken.hash == Hash::kPrivate) {
+      taken.hash = Hash::kNone;
+      ++unhashed;
+    }
+  }
+  cached_free_ -= unhashed;
+  free_ -= count;
+}
+
+void BlockPool::Release::owned(const std::vector<BlockId>& table, std::int64_t first,
+                               std::int64_t hashed) {
+  const auto end = static_cast<std::int64_t>(table.size());
+  const std::int64_t plain = std::clamp(hashed, first, end);
+  for (std::int64_t i = end - 1; i >= first; --i) {
+    const BlockId block = table[static_cast<std::size_t>(i)];
+    Block& freed = pool_.at(block);
+    freed.references = 0;
+    freed.hash = i < plain ? Hash::kPrivate : Hash::kNone;
+    if (i >= plain && pool_.unhashed_first_) {
+      pool_.front_run_.push_back(block);
+    } else {
+      pool_.push_back(block);
+    }
+  }
+  pool_.free_ += end - first;
+  pool_.cached_free_ += plain - first;
+}
+
+void BlockPool::push_front_run() {
+  for (auto block = front_run_.rbegin(); block != front_run_.rend(); ++block) {
+    if (tail_ - head_ > mask_) {
+      compact();
+    }
+    at(*block).place = --head_ & mask_;
+    ring_[head_ & mask_] = *block;
+  }
+  front_run_.clear();
+}
+
+// At most half of the ring's places hold blocks, so this pays for itself.
+void BlockPool::compact() {
+  const std::vector<BlockId> list = free_list();
+  head_ = 0;
+  tail_ = 0;
+  for (const BlockId block : list) {
+    at(block).place = tail_;
+    ring_[tail_++] = block;
+  }
+}
+
+std::vector<BlockId> BlockPool::free_list() const {
+  std::vector<BlockId> list;
+  list.reserve(static_cast<std::size_t>(free_));
+  for (std::uint32_t i = head_; i != tail_; ++i) {
+    if (ring_[i & mask_] != kNullBlock) {
+      list.push_back(ring_[i & mask_]);
+    }
+  }
+  return list;
 }
 
 std::int32_t BlockPool::new_entry_of(BlockId block) {
@@ -132,16 +214,18 @@ std::int64_t BlockPool::first_key_tokens(BlockId block) const {
 }
 
 void BlockPool::check() const {
-  std::int64_t listed = 0;
   std::int64_t listed_cached = 0;
-  for (BlockId block = front(); block != kNullBlock; block = after(block)) {
+  std::vector<bool> seen(blocks_.size(), false);
+  const std::vector<BlockId> list = free_list();
+  for (const BlockId block : list) {
     OOMCAST_CHECK(at(block).references == 0, "block {} is free with {} references", block,
                   at(block).references);
-    OOMCAST_CHECK(at(at(block).next).previous == block, "the free list breaks after {}", block);
+    OOMCAST_CHECK(!seen[static_cast<std::size_t>(block)], "block {} is listed twice", block);
+    seen[static_cast<std::size_t>(block)] = true;
     listed_cached += hashed(block) ? 1 : 0;
-    OOMCAST_CHECK(++listed <= total_, "the free list is circular");
   }
-  OOMCAST_CHECK(listed == free_, "{} blocks listed free, {} counted", listed, free_);
+  OOMCAST_CHECK(static_cast<std::int64_t>(list.size()) == free_,
+                "{} blocks listed free, {} counted", list.size(), free_);
   OOMCAST_CHECK(listed_cached == cached_free_, "{} cached blocks listed, {} counted", listed_cached,
                 cached_free_);
   std::int64_t unreferenced = 0;

@@ -40,24 +40,30 @@ class BlockPool {
 
   // The block at the front, now with one reference and no hash. Needs free() > 0.
   BlockId take();
+  // Appends the first `count` blocks to `table`, as `count` times take().
+  void take(std::int64_t count, std::vector<BlockId>& table);
   // One reference more; a free block leaves the free list. Not for the null block.
   void touch(BlockId block);
   // One reference more for a block that has some.
   void retain(BlockId block) { ++blocks_[static_cast<std::size_t>(block)].references; }
 
   // Gives up one reference of each of a sequence of blocks, first to be evicted first. Blocks
-  // without a hash that become free enter the front as one run in this order.
+  // without a hash that become free enter the front as one run in this order, when the sequence
+  // ends with the object.
   class Release {
    public:
     explicit Release(BlockPool& pool) : pool_(pool) {}
-    void operator()(BlockId block);                    // the null block is passed over
-    void owned(BlockId block, bool hashed_privately);  // has one reference, no indexed hash yet
+    ~Release() { pool_.push_front_run(); }
+    Release(const Release&) = delete;
+    Release& operator=(const Release&) = delete;
+
+    void operator()(BlockId block);  // the null block is passed over
+    // Blocks of a table from its last to its `first`. Each has one reference and no hash in the
+    // index; the first `hashed` of the table have a private hash.
+    void owned(const std::vector<BlockId>& table, std::int64_t first, std::int64_t hashed);
 
    private:
-    void put(BlockId block);
-
     BlockPool& pool_;
-    BlockId front_ = kNullBlock;
   };
 
   // Index. `tokens` is the length of the prefix that the key stands for.
@@ -73,8 +79,7 @@ class BlockPool {
   [[nodiscard]] std::uint64_t insertions() const { return insertions_; }
 
   // Free list from front to back; for tests and digests.
-  [[nodiscard]] BlockId front() const { return at(kNullBlock).next; }
-  [[nodiscard]] BlockId after(BlockId block) const { return at(block).next; }
+  [[nodiscard]] std::vector<BlockId> free_list() const;
   // Aborts unless the free list, the counters and the index agree with each other.
   void check() const;
 
@@ -82,9 +87,8 @@ class BlockPool {
   enum class Hash : std::uint8_t { kNone, kPrivate, kIndexed };
 
   struct Block {
-    BlockId next = kNullBlock;  // free list, circular through the null block
-    BlockId previous = kNullBlock;
     std::int32_t references = 0;
+    std::uint32_t place = 0;  // in the ring, while free
     Hash hash = Hash::kNone;
   };
   // An entry of the index. Entry b < num_blocks is the first key of block b, the others are further
@@ -109,8 +113,9 @@ class BlockPool {
     return entries_[static_cast<std::size_t>(index)];
   }
   Entry& entry(std::int32_t index) { return entries_[static_cast<std::size_t>(index)]; }
-  void link_after(BlockId place, BlockId block);
-  void unlink(BlockId block);
+  void push_back(BlockId block);
+  void push_front_run();
+  void compact();
   void unlink_entry(std::int32_t index);
   std::int32_t new_entry_of(BlockId block);
 
@@ -121,14 +126,25 @@ class BlockPool {
   std::uint64_t insertions_ = 0;
   std::vector<Block> blocks_;
   std::vector<Entry> entries_;
+  // The free list: ring_[head_ .. tail_), modulo its size, a power of two that is at least twice
+  // the number of blocks. Blocks that left from the middle leave a null block behind; when the ring
+  // is full of those it is compacted. Both ends are touched in sequence, so that long tables are
+  // taken and freed at memory speed.
+  std::vector<BlockId> ring_;
+  std::uint32_t mask_ = 0;
+  std::uint32_t head_ = 0;
+  std::uint32_t tail_ = 0;
+  std::vector<BlockId> front_run_;  // of the release under way
   std::vector<std::int32_t> spare_entries_;
   tsl::robin_map<BlockKey, std::int32_t, Identity>
       index_;  // key -> its first entry; never iterated
 };
 
 inline BlockId BlockPool::take() {
-  const BlockId block = front();
-  unlink(block);
+  while (ring_[head_ & mask_] == kNullBlock) {
+    ++head_;
+  }
+  const BlockId block = ring_[head_++ & mask_];
   Block& taken = at(block);
   --free_;
   if (taken.hash != Hash::kNone) {
@@ -142,50 +158,32 @@ inline BlockId BlockPool::take() {
 inline void BlockPool::touch(BlockId block) {
   Block& touched = at(block);
   if (touched.references++ == 0) {
-    unlink(block);
+    ring_[touched.place] = kNullBlock;
     --free_;
     cached_free_ -= touched.hash != Hash::kNone ? 1 : 0;
   }
 }
 
-inline void BlockPool::unlink(BlockId block) {
-  const Block& gone = at(block);
-  at(gone.previous).next = gone.next;
-  at(gone.next).previous = gone.previous;
-}
-
-inline void BlockPool::link_after(BlockId place, BlockId block) {
-  const BlockId next = at(place).next;
-  at(block).previous = place;
-  at(block).next = next;
-  at(place).next = block;
-  at(next).previous = block;
-}
-
-inline void BlockPool::Release::put(BlockId block) {
-  ++pool_.free_;
-  if (pool_.at(block).hash != Hash::kNone) {
-    ++pool_.cached_free_;
-    pool_.link_after(pool_.at(kNullBlock).previous, block);
-  } else if (pool_.unhashed_first_) {
-    pool_.link_after(front_, block);
-    front_ = block;
-  } else {
-    pool_.link_after(pool_.at(kNullBlock).previous, block);
+inline void BlockPool::push_back(BlockId block) {
+  if (tail_ - head_ > mask_) {
+    compact();
   }
+  at(block).place = tail_ & mask_;
+  ring_[tail_++ & mask_] = block;
 }
 
 inline void BlockPool::Release::operator()(BlockId block) {
-  if (block != kNullBlock && --pool_.at(block).references == 0) {
-    put(block);
+  if (block == kNullBlock || --pool_.at(block).references > 0) {
+    return;
   }
-}
-
-inline void BlockPool::Release::owned(BlockId block, bool hashed_privately) {
-  Block& freed = pool_.at(block);
-  freed.references = 0;
-  freed.hash = hashed_privately ? Hash::kPrivate : Hash::kNone;
-  put(block);
+  ++pool_.free_;
+  const bool hashed = pool_.at(block).hash != Hash::kNone;
+  pool_.cached_free_ += hashed ? 1 : 0;
+  if (hashed || !pool_.unhashed_first_) {
+    pool_.push_back(block);
+  } else {
+    pool_.front_run_.push_back(block);
+  }
 }
 
 }  // namespace oomcast::kv

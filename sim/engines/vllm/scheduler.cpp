@@ -245,7 +245,7 @@ void Scheduler::Impl::digest_request(Digest& digest, const Request& request) con
 std::uint64_t Scheduler::Impl::state_digest() const {
   Digest digest;
   const kv::BlockPool& pool = kv_.pool();
-  for (kv::BlockId block = pool.front(); block != kv::kNullBlock; block = pool.after(block)) {
+  for (const kv::BlockId block : pool.free_list()) {
     digest.add_word(static_cast<std::uint64_t>(block) * 2 + (pool.hashed(block) ? 1 : 0));
   }
   for (kv::BlockId block = 1; block <= pool.total(); ++block) {

@@ -366,9 +366,9 @@ void KvManager::append_plain(GroupTable& table, const Group& group, std::size_t 
     copies_[g].push_back({table.partial_source, copy});
     table.partial_index = -1;
   }
-  for (std::int64_t missing = div_ceil(tokens, group.block_size) - size(table.blocks); missing > 0;
-       --missing) {
-    table.blocks.push_back(pool_.take());
+  const std::int64_t missing = div_ceil(tokens, group.block_size) - size(table.blocks);
+  if (missing > 0) {
+    pool_.take(missing, table.blocks);
   }
 }
 
@@ -423,14 +423,12 @@ void KvManager::append_align(GroupTable& table, const Group& group, std::size_t 
 
 void KvManager::free(Request& request) {
   for (GroupTable& table : request.groups) {
-    BlockPool::Release release(pool_);
     // Tail first, so that the tail is evicted before the head.
-    for (std::int64_t i = size(table.blocks) - 1; i >= 0; --i) {
-      if (i >= request.indexable) {
-        release.owned(table.blocks[index(i)], i < table.cached);
-      } else {
-        release(table.blocks[index(i)]);
-      }
+    BlockPool::Release release(pool_);
+    const std::int64_t shared = std::min(request.indexable, size(table.blocks));
+    release.owned(table.blocks, shared, table.cached);
+    for (std::int64_t i = shared - 1; i >= 0; --i) {
+      release(table.blocks[index(i)]);
     }
     table.clear();
   }
