@@ -276,6 +276,10 @@ ModelSpec read_model_config(const Json& config, const std::string& source,
                             "more than 2^50 parameters together", "sizes of a model", ""});
 }
 
+ModelSpec read_model_config_text(std::string_view text, const std::string& source) {
+  return read_model_config(parse_json(without_python_numbers(text), source), source);
+}
+
 ModelSpec read_model_config(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;

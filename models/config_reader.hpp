@@ -7,6 +7,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/spec.hpp"
@@ -21,6 +22,9 @@ ModelSpec read_model_config(const std::string& path);
 // `source` names the file in messages; it becomes ModelSpec::name. `hf_quant_config` may be null.
 ModelSpec read_model_config(const Json& config, const std::string& source,
                             const Json& hf_quant_config = nullptr);
+
+// The text of a config.json; Python's Infinity and NaN read as null.
+ModelSpec read_model_config_text(std::string_view text, const std::string& source);
 
 // Architectures with a builder, sorted.
 std::vector<std::string> supported_architectures();

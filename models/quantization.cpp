@@ -1,9 +1,11 @@
 #include "models/quantization.hpp"
 
+#include "models/quantization_kept.hpp"
+
 namespace oomcast::models {
 namespace {
 
-constexpr std::size_t kMostIgnored = 1'000'000;
+constexpr std::size_t kMostIgnored = 200'000;
 
 // Lists of names to leave alone go by several keys; lengths run to thousands of experts.
 void read_ignored(const JsonView& view, Quantization& out) {
@@ -172,6 +174,7 @@ void read_quantization(const Config& config, const Json& hf_quant_config, ModelS
   }
   if (!out.method.empty()) {
     spec.quantization = std::move(out);
+    mark_kept(spec, config.problems(), config.source());
   }
 }
 

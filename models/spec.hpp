@@ -196,8 +196,10 @@ struct Quantization {
   std::int64_t block_columns = 0;
   bool static_activations = false;  // an input scale per linear
   std::vector<std::string> ignore;  // names or "re:" patterns kept in 16 bits
-  std::string kv_cache;             // e.g. "fp8"; empty: none
-  std::string source;               // file or key it was read from
+  // Of each layer: bit t is set where the t-th tensor of its kind stays in 16 bits.
+  std::vector<std::uint64_t> kept;
+  std::string kv_cache;  // e.g. "fp8"; empty: none
+  std::string source;    // file or key it was read from
 };
 
 // A value that the file did not give.

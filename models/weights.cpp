@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "models/data.hpp"
+#include "models/quantization.hpp"
 #include "sim/core/error.hpp"
 
 namespace oomcast::models {
@@ -82,9 +83,16 @@ class RankBuilder {
       : spec_(spec),
         plan_(plan),
         dtype_(plan.dtype.value_or(spec.dtype)),
-        rope_made_(spec.ropes.size(), false) {}
+        rope_made_(spec.ropes.size(), false) {
+    if (spec.quantization) {
+      scheme_ = scheme_of(*spec.quantization);
+    } else if (!plan.online_quantization.empty()) {
+      scheme_ = online_scheme(plan.online_quantization);
+    }
+  }
 
-  void add(const TensorSpec& tensor, int layer) {
+  // `index`: position among its layer kind's tensors.
+  void add(const TensorSpec& tensor, int layer, std::size_t index) {
     if (!plan_.towers && tensor.component != Component::kText) {
       return;
     }
@@ -101,30 +109,57 @@ class RankBuilder {
       add_rope(tensor, layer);
       return;
     }
+    if (scheme_ && tensor.quantisable && !is_kept(layer, index)) {
+      add_quantised(tensor, layer);
+      return;
+    }
     const DType dtype = dtype_of(tensor.element, dtype_);
     const std::int64_t elements = (Bytes{rows_on_rank(tensor, plan_)} *
                                    on_rank(tensor.columns, plan_) * on_rank(tensor.experts, plan_))
                                       .count();
-    push({tensor.name, layer, tensor.leaf, dtype, bytes_of(dtype, elements)});
+    push({tensor.name, {}, layer, tensor.leaf, dtype, bytes_of(dtype, elements)});
   }
 
   RankWeights take() { return std::move(out_); }
 
  private:
+  [[nodiscard]] bool is_kept(int layer, std::size_t index) const {
+    if (!spec_.quantization || layer < 0) {
+      return false;
+    }
+    return ((spec_.quantization->kept.at(static_cast<std::size_t>(layer)) >> index) & 1U) != 0;
+  }
+
+  void add_quantised(const TensorSpec& tensor, int layer) {
+    LinearShape shape;
+    for (const Extent& extent : tensor.rows) {
+      shape.parts.push_back(on_rank(extent, plan_));
+    }
+    shape.columns = on_rank(tensor.columns, plan_);
+    shape.experts = on_rank(tensor.experts, plan_);
+    for (const QuantTensor& part :
+         quantised_tensors(*scheme_, shape, dtype_, plan_.compute_major == 9)) {
+      push({tensor.name, part.suffix, layer, part.leaf, part.dtype,
+            bytes_of(part.dtype, part.elements)});
+    }
+  }
+
   void add_rope(const TensorSpec& tensor, int layer) {
     const RopeSpec& rope = spec_.ropes.at(static_cast<std::size_t>(tensor.rope));
     if (plan_.transformers_backend) {
       const Bytes frequencies = bytes_of(DType::kFloat32, rope.rotary_dim / 2);
       for (const std::string_view name : {"rotary_emb.inv_freq", "rotary_emb.original_inv_freq"}) {
-        push({name, -1, WeightLeaf::kBuffers, DType::kFloat32, frequencies});
+        push({name, {}, -1, WeightLeaf::kBuffers, DType::kFloat32, frequencies});
       }
       return;
     }
-    std::int64_t rows = rope.table_rows;
-    if (rope.multimodal && !plan_.multimodal_rope) {
-      rows /= kMultimodalRopeFactor;
-    }
-    push({tensor.name, layer, tensor.leaf, dtype_, bytes_of(dtype_, rows * rope.rotary_dim), true});
+    push({tensor.name,
+          {},
+          layer,
+          tensor.leaf,
+          dtype_,
+          bytes_of(dtype_, rope.table_rows * rope.rotary_dim),
+          true});
   }
 
   void push(const TensorBytes& tensor) {
@@ -146,6 +181,7 @@ class RankBuilder {
   const ShardPlan& plan_;
   DType dtype_;
   std::vector<bool> rope_made_;
+  std::optional<QuantScheme> scheme_;
   RankWeights out_;
 };
 
@@ -273,8 +309,8 @@ LayerRange stage_layers(const ModelSpec& spec, const ShardPlan& plan) {
 }
 
 std::string full_name(const TensorBytes& tensor) {
-  return tensor.layer < 0 ? std::string(tensor.name)
-                          : fmt::format("model.layers.{}.{}", tensor.layer, tensor.name);
+  const std::string name = std::string(tensor.name) + std::string(tensor.suffix);
+  return tensor.layer < 0 ? name : fmt::format("model.layers.{}.{}", tensor.layer, name);
 }
 
 Bytes RankWeights::rounded(Bytes granule) const {
@@ -323,17 +359,18 @@ RankWeights weights_on_rank(const ModelSpec& spec, const ShardPlan& plan) {
   RankBuilder rank(spec, plan);
   for (const TensorSpec& tensor : spec.before) {
     if (on_stage(tensor.place, plan)) {
-      rank.add(tensor, -1);
+      rank.add(tensor, -1, 0);
     }
   }
   for (int i = range.begin; i < range.end; ++i) {
-    for (const TensorSpec& tensor : spec.layer(i).tensors) {
-      rank.add(tensor, i);
+    const std::vector<TensorSpec>& tensors = spec.layer(i).tensors;
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      rank.add(tensors[t], i, t);
     }
   }
   for (const TensorSpec& tensor : spec.after) {
     if (on_stage(tensor.place, plan)) {
-      rank.add(tensor, -1);
+      rank.add(tensor, -1, 0);
     }
   }
   return rank.take();

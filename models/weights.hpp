@@ -28,6 +28,10 @@ struct ShardPlan {
   // Dtype the engine loads 16/32-bit tensors with; default: the checkpoint's (fp32 as bf16 is the
   // engine's decision and must be given).
   std::optional<DType> dtype = std::nullopt;
+  // `--quantization METHOD` over a checkpoint that is not quantised ("fp8"); empty: none.
+  std::string online_quantization = {};
+  // Kernels of quantised linears differ by architecture (Hopper's keep zero points unpacked).
+  int compute_major = 9;
   // Layers of each stage when the user gives them (VLLM_PP_LAYER_PARTITION); else the even rule.
   std::vector<int> layers_per_stage = {};
   // Load the vision/audio towers too (engines skip them when every modality's limit is 0).
@@ -35,9 +39,6 @@ struct ShardPlan {
   // The engine runs the model through the Transformers library (vLLM's "Transformers modeling
   // backend"): no cos/sin tables, two small frequency vectors a rope instead.
   bool transformers_backend = false;
-  // Tables of multimodal ropes cover four times the positions. vLLM 0.33 makes the plain table when
-  // every modality's limit is 0.
-  bool multimodal_rope = true;
 };
 
 struct LayerRange {
@@ -49,8 +50,9 @@ struct LayerRange {
 LayerRange stage_layers(const ModelSpec& spec, const ShardPlan& plan);
 
 struct TensorBytes {
-  std::string_view name;  // as TensorSpec::name
-  int layer = -1;         // -1: outside the layers
+  std::string_view name;         // as TensorSpec::name
+  std::string_view suffix = {};  // of what belongs to a quantised tensor: "_scale" …
+  int layer = -1;                // -1: outside the layers
   WeightLeaf leaf = WeightLeaf::kWeights;
   DType dtype = DType::kBFloat16;
   Bytes bytes;  // requested size; the allocator rounds it up to 512 B and more

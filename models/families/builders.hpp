@@ -16,8 +16,6 @@ void build_minicpm(const Config& config, ModelSpec& spec);
 void build_qwen1(const Config& config, ModelSpec& spec);
 void build_qwen2(const Config& config, ModelSpec& spec);
 void build_qwen3(const Config& config, ModelSpec& spec);
-void build_qwen2_vl(const Config& config, ModelSpec& spec);
-void build_qwen3_vl(const Config& config, ModelSpec& spec);
 void build_mimo(const Config& config, ModelSpec& spec);
 void build_gemma(const Config& config, ModelSpec& spec);
 void build_gemma2(const Config& config, ModelSpec& spec);

@@ -127,9 +127,8 @@ struct RopeRules {
   double partial_default = 1.0;  // share of a head that is rotated
   std::int64_t default_max_position = 2048;
   std::string theta_key = "rope_theta";
-  std::string layer_type;   // which part of a rope_parameters dict by layer type
-  bool scaled = true;       // false: ignore rope_scaling (local layers)
-  bool multimodal = false;  // mrope: the table covers 4 x the positions
+  std::string layer_type;  // which part of a rope_parameters dict by layer type
+  bool scaled = true;      // false: ignore rope_scaling (local layers)
 };
 // Reads rope_scaling / rope_parameters / rope_theta / partial_rotary_factor; returns the number of
 // the table in spec.ropes (equal tables share one).

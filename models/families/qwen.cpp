@@ -29,25 +29,6 @@ void build_qwen3(const Config& config, ModelSpec& spec) {
   build_decoder(config, spec, style);
 }
 
-void build_qwen2_vl(const Config& config, ModelSpec& spec) {
-  DecoderStyle style;
-  style.attention.qkv_bias = true;
-  style.window_switch = true;
-  style.rope.multimodal = true;
-  build_decoder(config, spec, style);
-}
-
-void build_qwen3_vl(const Config& config, ModelSpec& spec) {
-  DecoderStyle style;
-  style.attention.qkv_bias = config.flag("attention_bias");
-  style.attention.output_bias = style.attention.qkv_bias;
-  style.attention.qk_norm = QkNorm::kPerHead;
-  style.sizes.head_dim = 128;
-  style.window_switch = true;
-  style.rope.multimodal = true;
-  build_decoder(config, spec, style);
-}
-
 // MiMo is Qwen2 with its own sizes; its MTP layer is loaded only for speculative decoding.
 void build_mimo(const Config& config, ModelSpec& spec) { build_qwen2(config, spec); }
 

@@ -67,7 +67,6 @@ int add_rope(const Config& config, ModelSpec& spec, const RopeRules& rules) {
   rope.theta = config.number(rules.theta_key).value_or(rules.theta_default);
   double partial = config.number("partial_rotary_factor")
                        .value_or(config.number("rotary_pct").value_or(rules.partial_default));
-  rope.multimodal = rules.multimodal;
   bool alpha = false;
   const Json* parameters = parameters_of(config, rules.layer_type);
   if (parameters != nullptr && !parameters->is_object()) {
@@ -84,7 +83,7 @@ int add_rope(const Config& config, ModelSpec& spec, const RopeRules& rules) {
       rope.original_max_position =
           view.integer("original_max_position_embeddings", positions.low, positions.high)
               .value_or(config.plain({"original_max_position_embeddings"}, 0, positions));
-      rope.multimodal = rope.multimodal || view.has("mrope_section");
+      rope.multimodal = view.has("mrope_section");
       alpha = view.has("alpha");
     }
   }
@@ -92,7 +91,6 @@ int add_rope(const Config& config, ModelSpec& spec, const RopeRules& rules) {
     rope.type = "longrope";
   } else if (rope.type == "mrope") {
     rope.type = "default";
-    rope.multimodal = true;
   }
   const double most_rows = static_cast<double>(kMostPosition);
   const double base = static_cast<double>(std::max(rope.max_position, rope.original_max_position));

@@ -122,7 +122,6 @@ std::optional<Recorded> recorded(const Json& run) {
   out.config = run.at("config_file").get<std::string>();
   // The recordings of multimodal models have every modality's limit at 0.
   out.plan.towers = false;
-  out.plan.multimodal_rope = out.version < Version{{0, 33, 0}};
   return out;
 }
 

@@ -1,0 +1,11 @@
+// Marks the tensors that a quantised checkpoint leaves in 16 bits.
+#pragma once
+
+#include "models/families/family.hpp"
+
+namespace oomcast::models {
+
+// Fills spec.quantization->kept from its `ignore` list. Layers have at most 64 tensors.
+void mark_kept(ModelSpec& spec, Problems& problems, const std::string& source);
+
+}  // namespace oomcast::models
