@@ -126,6 +126,22 @@ std::unique_ptr<RequestStream> merge_streams(std::vector<std::unique_ptr<Request
 std::unique_ptr<RequestStream> close_loop(std::unique_ptr<RequestStream> stream,
                                           std::int64_t clients, Nanos think);
 
+// What the options of a replay ask for, put together: traces or a synthetic workload, scaled,
+// merged, limited, in a closed loop.
+struct WorkloadOptions {
+  std::vector<std::string> traces;            // --trace, repeatable
+  std::string trace_format = {};              // --trace-format
+  std::string synthetic = {};                 // --synthetic
+  std::string rate_scale = {};                // --rate-scale; empty: 1
+  std::optional<std::int64_t> requests = {};  // --requests
+  // --closed-loop: that many clients; for agentic traces, that many sessions at once.
+  std::optional<std::int64_t> closed_loop = {};
+  TraceOptions::ZeroOutput zero_output = TraceOptions::ZeroOutput::kDrop;
+  std::uint64_t seed = 0;
+};
+// Throws ConfigError; exactly one of `traces` and `synthetic` must be given.
+std::unique_ptr<RequestStream> make_workload(const WorkloadOptions& options);
+
 struct TraceFormat {
   std::string_view name;
   std::string_view about;      // one line: whose traces, time unit

@@ -1,0 +1,135 @@
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include "tests/unit/workloads/trace_helpers.hpp"
+
+namespace oomcast::workloads {
+namespace {
+
+std::unique_ptr<RequestStream> rows(const std::string& text) {
+  const TempFile file("arrival_ns,input_tokens,output_tokens\n" + text);
+  return open_trace(file.path());
+}
+
+std::vector<std::int64_t> arrivals(RequestStream& stream) {
+  std::vector<std::int64_t> out;
+  for (const TraceRequest& request : drain(stream)) {
+    out.push_back(request.arrival.since_start().count());
+  }
+  return out;
+}
+
+using Times = std::vector<std::int64_t>;
+
+TEST(Modifiers, LimitTakesTheFirst) {
+  auto stream = limit_requests(rows("0,1,1\n1,1,1\n2,1,1\n"), 2);
+  EXPECT_EQ(arrivals(*stream), (Times{0, 1}));
+  EXPECT_TRUE(stream->at_end());
+  EXPECT_THROW(limit_requests(rows("0,1,1\n"), 0), ConfigError);
+}
+
+TEST(Modifiers, RateScaleDividesExactly) {
+  auto faster = scale_rate(rows("0,1,1\n7,1,1\n9000000000000000007,1,1\n"), "3");
+  EXPECT_EQ(arrivals(*faster), (Times{0, 2, 3000000000000000002}));
+  auto slower = scale_rate(rows("0,1,1\n7,1,1\n"), "0.1");
+  EXPECT_EQ(arrivals(*slower), (Times{0, 70}));
+  for (const char* factor : {"0", "-1", "x", "", "1e-20", "nan"}) {
+    EXPECT_THROW(scale_rate(rows("0,1,1\n"), factor), ConfigError) << factor;
+  }
+  auto beyond = scale_rate(rows("0,1,1\n9000000000000000000,1,1\n"), "0.5");
+  EXPECT_THROW(arrivals(*beyond), ArithmeticOverflow);
+}
+
+TEST(Modifiers, MergeIsByTimeThenByOrderGiven) {
+  std::vector<std::unique_ptr<RequestStream>> streams;
+  streams.push_back(rows("0,1,1\n10,2,1\n"));
+  streams.push_back(rows("0,3,1\n5,4,1\n10,5,1\n"));
+  auto merged = merge_streams(std::move(streams));
+  std::vector<std::int64_t> inputs;
+  for (const TraceRequest& request : drain(*merged)) {
+    EXPECT_EQ(request.index, static_cast<std::int64_t>(inputs.size()));
+    inputs.push_back(request.input.count());
+  }
+  EXPECT_EQ(inputs, (Times{1, 3, 4, 2, 5}));
+  EXPECT_EQ(merged->summary().kept, 5);
+}
+
+TEST(Modifiers, ClosedLoopWaitsForAnswers) {
+  auto stream = close_loop(rows("0,1,1\n0,2,1\n0,3,1\n0,4,1\n"), 2, Nanos{100});
+  TraceRequest request;
+  ASSERT_EQ(stream->next_arrival(), SimTime{});
+  stream->take(request);
+  EXPECT_EQ(request.input, Tokens{1});
+  stream->take(request);
+  EXPECT_EQ(request.input, Tokens{2});
+  // Both clients wait.
+  EXPECT_EQ(stream->next_arrival(), std::nullopt);
+  EXPECT_FALSE(stream->at_end());
+  stream->on_finished(1, SimTime{Nanos{50}});
+  EXPECT_EQ(stream->next_arrival(), SimTime{Nanos{150}});
+  stream->on_finished(0, SimTime{Nanos{60}});
+  stream->take(request);
+  EXPECT_EQ(request.index, 2);
+  EXPECT_EQ(request.input, Tokens{3});
+  EXPECT_EQ(stream->next_arrival(), SimTime{Nanos{160}});
+  stream->take(request);
+  EXPECT_EQ(request.input, Tokens{4});
+  EXPECT_TRUE(stream->at_end());
+  stream->on_finished(2, SimTime{Nanos{500}});
+  EXPECT_EQ(stream->next_arrival(), std::nullopt);
+}
+
+TEST(Modifiers, AScaledClosedLoopKeepsThinkTimesScaled) {
+  auto inner = make_synthetic("closed:clients=1,requests=3,input=1,output=1,think=3", 1);
+  auto stream = scale_rate(std::move(inner), "3");
+  TraceRequest request;
+  stream->take(request);
+  EXPECT_EQ(request.arrival, SimTime{kSecond});
+  stream->on_finished(0, SimTime{kSecond * 2});
+  EXPECT_EQ(stream->next_arrival(), SimTime{kSecond * 3});
+}
+
+TEST(Modifiers, WorkloadPutsTheOptionsTogether) {
+  const TempFile one("arrival_s,input_tokens,output_tokens\n0,1,1\n4,2,1\n");
+  const TempFile two("arrival_s,input_tokens,output_tokens\n0,3,1\n2,4,1\n");
+  auto stream =
+      make_workload({.traces = {one.path(), two.path()}, .rate_scale = "2", .requests = 3});
+  EXPECT_EQ(arrivals(*stream), (Times{0, 0, 1'000'000'000}));
+  EXPECT_THROW(make_workload({.traces = {}}), ConfigError);
+  EXPECT_THROW(make_workload({.traces = {one.path()}, .synthetic = "batch:x"}), ConfigError);
+  EXPECT_TRUE(make_workload({.traces = {one.path()}, .closed_loop = 2})->is_closed_loop());
+}
+
+// Resident memory of this process in MiB.
+double resident_mib() {
+  std::ifstream in("/proc/self/statm");
+  long total = 0;
+  long resident = 0;
+  in >> total >> resident;
+  return static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE)) / 1048576.0;
+}
+
+TEST(Modifiers, MemoryDoesNotGrowWithTheTrace) {
+  std::string text = "arrival_s,input_tokens,output_tokens\n";
+  for (int i = 0; i < 400'000; ++i) {
+    text += std::to_string(i) + ".5,100,10\n";
+  }
+  const TempFile file(text);
+  text.clear();
+  text.shrink_to_fit();
+  const auto stream = open_trace(file.path());
+  TraceRequest request;
+  for (int i = 0; i < 1000; ++i) {
+    stream->take(request);
+  }
+  const double before = resident_mib();
+  while (!stream->at_end()) {
+    stream->take(request);
+  }
+  EXPECT_EQ(request.index, 399'999);
+  EXPECT_LT(resident_mib() - before, 2.0);
+}
+
+}  // namespace
+}  // namespace oomcast::workloads

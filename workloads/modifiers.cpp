@@ -1,0 +1,289 @@
+// Streams made of streams: the first N, another rate, several as one, a closed loop.
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+
+#include "sim/core/error.hpp"
+#include "workloads/record.hpp"
+#include "workloads/request_stream.hpp"
+
+namespace oomcast::workloads {
+namespace {
+
+class LimitedStream : public RequestStream {
+ public:
+  LimitedStream(std::unique_ptr<RequestStream> inner, std::int64_t count)
+      : inner_(std::move(inner)), left_(count) {}
+
+  std::optional<SimTime> next_arrival() override {
+    return left_ > 0 ? inner_->next_arrival() : std::nullopt;
+  }
+  void take(TraceRequest& out) override {
+    OOMCAST_CHECK(left_ > 0, "the stream is over");
+    --left_;
+    inner_->take(out);
+  }
+  bool at_end() override { return left_ == 0 || inner_->at_end(); }
+  void on_finished(std::int64_t index, SimTime now) override { inner_->on_finished(index, now); }
+  [[nodiscard]] bool is_closed_loop() const override { return inner_->is_closed_loop(); }
+  [[nodiscard]] ReadSummary summary() const override { return inner_->summary(); }
+
+ private:
+  std::unique_ptr<RequestStream> inner_;
+  std::int64_t left_;
+};
+
+// A positive factor as a fraction of whole numbers.
+struct Ratio {
+  std::int64_t over = 1;
+  std::int64_t under = 1;
+};
+
+__extension__ using Wide = __int128;
+
+std::int64_t scaled(std::int64_t value, std::int64_t over, std::int64_t under, bool round_up) {
+  Wide product = static_cast<Wide>(value) * over;
+  if (round_up) {
+    product += under - 1;
+  }
+  const Wide result = product / under;
+  if (result > INT64_MAX || result < INT64_MIN) {
+    throw ArithmeticOverflow("a time scaled beyond 292 years");
+  }
+  return static_cast<std::int64_t>(result);
+}
+
+class ScaledStream : public RequestStream {
+ public:
+  ScaledStream(std::unique_ptr<RequestStream> inner, Ratio factor, std::string written)
+      : inner_(std::move(inner)), factor_(factor), written_(std::move(written)) {}
+
+  std::optional<SimTime> next_arrival() override {
+    const auto arrival = inner_->next_arrival();
+    return arrival ? std::optional(SimTime{faster(arrival->since_start())}) : std::nullopt;
+  }
+  void take(TraceRequest& out) override {
+    inner_->take(out);
+    out.arrival = SimTime{faster(out.arrival.since_start())};
+    out.think = faster(out.think);
+  }
+  bool at_end() override { return inner_->at_end(); }
+  void on_finished(std::int64_t index, SimTime now) override {
+    // Rounded up, so that what follows never comes before `now` on the faster clock.
+    const std::int64_t inner_now =
+        scaled(now.since_start().count(), factor_.over, factor_.under, true);
+    inner_->on_finished(index, SimTime{Nanos{inner_now}});
+  }
+  [[nodiscard]] bool is_closed_loop() const override { return inner_->is_closed_loop(); }
+  [[nodiscard]] ReadSummary summary() const override {
+    ReadSummary summary = inner_->summary();
+    summary.notes.push_back("times divided by " + written_);
+    return summary;
+  }
+
+ private:
+  [[nodiscard]] Nanos faster(Nanos time) const {
+    return Nanos{scaled(time.count(), factor_.under, factor_.over, false)};
+  }
+
+  std::unique_ptr<RequestStream> inner_;
+  Ratio factor_;
+  std::string written_;
+};
+
+class MergedStream : public RequestStream {
+ public:
+  explicit MergedStream(std::vector<std::unique_ptr<RequestStream>> streams)
+      : streams_(std::move(streams)) {}
+
+  std::optional<SimTime> next_arrival() override {
+    std::optional<SimTime> earliest;
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      const auto arrival = streams_[i]->next_arrival();
+      if (arrival && (!earliest || *arrival < *earliest)) {
+        earliest = arrival;
+        chosen_ = i;
+      }
+    }
+    return earliest;
+  }
+  void take(TraceRequest& out) override {
+    OOMCAST_CHECK(next_arrival().has_value(), "no request is known");
+    RequestStream& stream = *streams_[chosen_];
+    stream.take(out);
+    if (stream.is_closed_loop()) {
+      sources_.emplace(index_, Source{chosen_, out.index});
+    }
+    out.index = index_++;
+  }
+  bool at_end() override {
+    return std::all_of(streams_.begin(), streams_.end(),
+                       [](const auto& stream) { return stream->at_end(); });
+  }
+  void on_finished(std::int64_t index, SimTime now) override {
+    if (const auto found = sources_.find(index); found != sources_.end()) {
+      streams_[found->second.stream]->on_finished(found->second.index, now);
+      sources_.erase(found);
+    }
+  }
+  [[nodiscard]] bool is_closed_loop() const override {
+    return std::any_of(streams_.begin(), streams_.end(),
+                       [](const auto& stream) { return stream->is_closed_loop(); });
+  }
+  [[nodiscard]] ReadSummary summary() const override;
+
+ private:
+  struct Source {
+    std::size_t stream;
+    std::int64_t index;
+  };
+  std::vector<std::unique_ptr<RequestStream>> streams_;
+  std::unordered_map<std::int64_t, Source> sources_;  // in flight, of closed-loop streams
+  std::size_t chosen_ = 0;
+  std::int64_t index_ = 0;
+};
+
+void add_reasons(std::map<std::string, ReadSummary::Reason>& into,
+                 const std::map<std::string, ReadSummary::Reason>& from) {
+  for (const auto& [reason, entry] : from) {
+    ReadSummary::Reason& sum = into[reason];
+    if (sum.count == 0) {
+      sum.first = entry.first;
+    }
+    sum.count += entry.count;
+  }
+}
+
+ReadSummary MergedStream::summary() const {
+  ReadSummary sum;
+  for (const auto& stream : streams_) {
+    const ReadSummary one = stream->summary();
+    sum.format += (sum.format.empty() ? "" : " + ") + one.format;
+    sum.read += one.read;
+    sum.kept += one.kept;
+    add_reasons(sum.dropped, one.dropped);
+    add_reasons(sum.changed, one.changed);
+    for (const std::string& note : one.notes) {
+      if (std::find(sum.notes.begin(), sum.notes.end(), note) == sum.notes.end()) {
+        sum.notes.push_back(note);
+      }
+    }
+    sum.origin = sum.origin.empty() ? one.origin : sum.origin;
+  }
+  return sum;
+}
+
+// A client takes its next request as soon as the last one was answered, so that who asks what does
+// not depend on when anyone looks.
+class ClosedLoop : public RequestStream {
+ public:
+  ClosedLoop(std::unique_ptr<RequestStream> inner, std::int64_t clients, Nanos think)
+      : inner_(std::move(inner)), think_(think), clients_(clients), idle_(clients) {}
+
+  std::optional<SimTime> next_arrival() override {
+    start_clients();
+    return ready_.empty() ? std::nullopt : std::optional(ready_.front().arrival);
+  }
+  void take(TraceRequest& out) override {
+    OOMCAST_CHECK(next_arrival().has_value(), "no request is known");
+    std::pop_heap(ready_.begin(), ready_.end(), later);
+    std::swap(out, ready_.back());
+    ready_.pop_back();
+    // The order of delivery, not of assignment, gives the index.
+    out.index = index_++;
+    ++in_flight_;
+  }
+  bool at_end() override {
+    start_clients();
+    return ready_.empty() && inner_->at_end();
+  }
+  void on_finished(std::int64_t /*index*/, SimTime now) override {
+    OOMCAST_CHECK(in_flight_ > 0, "more requests finished than were taken");
+    --in_flight_;
+    give_next(now + think_);
+  }
+  [[nodiscard]] bool is_closed_loop() const override { return true; }
+  [[nodiscard]] ReadSummary summary() const override {
+    ReadSummary summary = inner_->summary();
+    summary.notes.push_back(fmt::format("closed loop of {} clients", clients_));
+    return summary;
+  }
+
+ private:
+  static bool later(const TraceRequest& left, const TraceRequest& right) {
+    return left.arrival != right.arrival ? left.arrival > right.arrival : left.index > right.index;
+  }
+
+  void start_clients() {
+    for (; idle_ > 0; --idle_) {
+      give_next(SimTime{});
+    }
+  }
+  void give_next(SimTime at) {
+    if (inner_->at_end()) {
+      return;
+    }
+    OOMCAST_CHECK(inner_->next_arrival().has_value(), "an open-loop stream knows its next request");
+    TraceRequest request;
+    inner_->take(request);
+    request.arrival = at + request.think;
+    ready_.push_back(std::move(request));
+    std::push_heap(ready_.begin(), ready_.end(), later);
+  }
+
+  std::unique_ptr<RequestStream> inner_;
+  Nanos think_;
+  std::int64_t clients_;
+  std::int64_t idle_;
+  std::int64_t in_flight_ = 0;
+  std::int64_t index_ = 0;
+  std::vector<TraceRequest> ready_;  // heap, earliest first; at most one a client
+};
+
+}  // namespace
+
+std::unique_ptr<RequestStream> limit_requests(std::unique_ptr<RequestStream> stream,
+                                              std::int64_t count) {
+  if (count < 1) {
+    throw ConfigError(
+        Problem{"command line", "--requests", fmt::format("{}", count), "at least 1", ""});
+  }
+  return std::make_unique<LimitedStream>(std::move(stream), count);
+}
+
+std::unique_ptr<RequestStream> scale_rate(std::unique_ptr<RequestStream> stream,
+                                          std::string_view factor) {
+  constexpr int kDigits = 9;
+  constexpr std::int64_t kUnit = 1'000'000'000;
+  const auto value = scaled_decimal(factor, kDigits);
+  if (!value || *value <= 0) {
+    throw ConfigError(Problem{"command line", "--rate-scale", std::string(factor),
+                              "a number above 0, such as 2 or 0.5", ""});
+  }
+  const std::int64_t common = std::gcd(*value, kUnit);
+  return std::make_unique<ScaledStream>(std::move(stream), Ratio{*value / common, kUnit / common},
+                                        std::string(factor));
+}
+
+std::unique_ptr<RequestStream> merge_streams(std::vector<std::unique_ptr<RequestStream>> streams) {
+  OOMCAST_CHECK(!streams.empty(), "nothing to merge");
+  return streams.size() == 1 ? std::move(streams[0])
+                             : std::make_unique<MergedStream>(std::move(streams));
+}
+
+std::unique_ptr<RequestStream> close_loop(std::unique_ptr<RequestStream> stream,
+                                          std::int64_t clients, Nanos think) {
+  constexpr std::int64_t kMostClients = 1'000'000;
+  if (clients < 1 || clients > kMostClients) {
+    throw ConfigError(Problem{"command line", "--closed-loop", fmt::format("{}", clients),
+                              "a number of clients from 1 to 1,000,000", ""});
+  }
+  if (stream->is_closed_loop()) {
+    throw ConfigError(Problem{"command line", "--closed-loop", "",
+                              "a trace with arrival times or plain lengths",
+                              "sessions already wait for their answers"});
+  }
+  return std::make_unique<ClosedLoop>(std::move(stream), clients, think);
+}
+
+}  // namespace oomcast::workloads

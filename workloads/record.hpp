@@ -1,0 +1,60 @@
+// Rows of a trace as named fields, whether they stand in a CSV or as one JSON object a line.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "workloads/byte_source.hpp"
+
+namespace oomcast::workloads {
+
+class RecordSource {
+ public:
+  explicit RecordSource(std::unique_ptr<LineReader> lines) : lines_(std::move(lines)) {}
+  virtual ~RecordSource() = default;
+  RecordSource(const RecordSource&) = delete;
+  RecordSource& operator=(const RecordSource&) = delete;
+
+  // Asks for a field by its column or key; the number returned reads it from every row. Before the
+  // first next().
+  virtual int want(std::string_view name) = 0;
+
+  // The next row; blank lines are skipped. Throws ConfigError for a line that is no row.
+  virtual bool next() = 0;
+
+  // The text of a field in this row: a cell, a JSON string, number or boolean as written. nullopt:
+  // absent, empty or null. Lives until next().
+  [[nodiscard]] virtual std::optional<std::string_view> field(int wanted) const = 0;
+
+  // A JSON list of whole numbers; nullptr where the field is no such list.
+  [[nodiscard]] virtual const std::vector<std::int64_t>* list(int wanted) const = 0;
+
+  [[nodiscard]] std::string place() const { return lines_->place(); }
+  [[nodiscard]] const std::string& name() const { return lines_->name(); }
+
+ protected:
+  std::unique_ptr<LineReader> lines_;  // NOLINT(*-non-private-*): shared with the two kinds below
+};
+
+// What the first line says about a file.
+struct TraceHead {
+  bool is_json = false;            // one JSON object a line; otherwise CSV with a header
+  std::vector<std::string> names;  // column names, or the keys of the first object
+};
+
+// Reads the first line that is not blank and gives it back. Throws ConfigError for an empty or
+// binary file.
+TraceHead peek_head(LineReader& lines);
+
+std::unique_ptr<RecordSource> open_csv(std::unique_ptr<LineReader> lines);
+std::unique_ptr<RecordSource> open_json_lines(std::unique_ptr<LineReader> lines);
+
+// Exact value of a decimal text ("12.5", "1e-05") times 10^digits, rounded to the nearest; nullopt
+// if it is no finite number or does not fit 64 bits.
+std::optional<std::int64_t> scaled_decimal(std::string_view text, int digits);
+
+}  // namespace oomcast::workloads

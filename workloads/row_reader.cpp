@@ -1,0 +1,152 @@
+#include "workloads/row_reader.hpp"
+
+#include <charconv>
+
+#include "sim/core/digest.hpp"
+
+namespace oomcast::workloads {
+namespace {
+
+// Enough to see what is wrong with a file; reading on would only repeat it.
+constexpr std::size_t kMostProblems = 10;
+
+std::optional<std::int64_t> whole(std::string_view text) {
+  std::int64_t value = 0;
+  const char* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, value);
+  if (error == std::errc{} && end == last) {
+    return value;
+  }
+  // Exporters write 374.0; a fraction is refused.
+  const auto thousandths = scaled_decimal(text, 3);
+  return thousandths && *thousandths % 1000 == 0 ? std::optional(*thousandths / 1000)
+                                                 : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> RowChecker::tokens(int field, std::string_view name) {
+  const auto text = source_->field(field);
+  if (!text) {
+    return std::nullopt;
+  }
+  const auto value = whole(*text);
+  if (!value || *value < 0 || *value > kMaxTokens) {
+    complain(name, std::string(*text), "a whole number of tokens from 0 to 100,000,000");
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::optional<std::int64_t> RowChecker::integer(int field, std::string_view name) {
+  const auto text = source_->field(field);
+  if (!text) {
+    return std::nullopt;
+  }
+  const auto value = whole(*text);
+  if (!value) {
+    complain(name, std::string(*text), "a whole number");
+  }
+  return value;
+}
+
+std::optional<std::int64_t> RowChecker::scaled(int field, std::string_view name, int digits) {
+  const auto text = source_->field(field);
+  if (!text) {
+    return std::nullopt;
+  }
+  const auto value = scaled_decimal(*text, digits);
+  if (!value || *value < 0) {
+    complain(name, std::string(*text), "a number of at least 0 that fits 64 bits of nanoseconds");
+    return std::nullopt;
+  }
+  return value;
+}
+
+bool RowChecker::lengths(TraceRequest& request, std::optional<std::int64_t> input,
+                         std::optional<std::int64_t> output) {
+  if (!input) {
+    return drop("no input length");
+  }
+  if (!output) {
+    return drop("no output length");
+  }
+  if (*input == 0) {
+    return drop("input 0");
+  }
+  if (*output == 0) {
+    if (options_->zero_output == TraceOptions::ZeroOutput::kDrop) {
+      return drop("output 0");
+    }
+    change("output 0 read as 1");
+    output = 1;
+  }
+  request.input = Tokens{*input};
+  request.output = Tokens{*output};
+  return true;
+}
+
+bool RowChecker::drop(const std::string& reason) {
+  // A bad number already stops the run; it is no drop.
+  if (problems_.found().size() == problems_before_row_) {
+    count(summary_->dropped, reason);
+  }
+  return false;
+}
+
+void RowChecker::change(const std::string& reason) { count(summary_->changed, reason); }
+
+void RowChecker::count(std::map<std::string, ReadSummary::Reason>& where,
+                       const std::string& reason) {
+  ReadSummary::Reason& entry = where[reason];
+  if (entry.count++ == 0) {
+    entry.first = source_->name() + " " + source_->place();
+  }
+}
+
+void RowChecker::complain(std::string_view name, std::string value, std::string expected,
+                          std::string hint) {
+  problems_.add({source_->name(), fmt::format("{} {}", source_->place(), name), std::move(value),
+                 std::move(expected), std::move(hint)});
+}
+
+bool RowChecker::row_is_bad() {
+  const bool bad = problems_.found().size() > problems_before_row_;
+  problems_before_row_ = problems_.found().size();
+  if (problems_.found().size() >= kMostProblems) {
+    problems_.raise_if_any();
+  }
+  return bad;
+}
+
+std::uint64_t content_id(std::uint64_t scope, std::uint64_t id) { return mix64(scope ^ mix64(id)); }
+
+std::uint64_t text_key(std::string_view text) {
+  Digest digest;
+  digest.add(text);
+  // 0 stands for "none".
+  return digest.value() == 0 ? 1 : digest.value();
+}
+
+std::optional<std::vector<ContentSegment>> segments_of_blocks(
+    const std::vector<std::int64_t>& ids, std::int64_t input, std::int64_t block,
+    bool last_is_partial, std::uint64_t scope, std::uint64_t unique_id) {
+  const std::int64_t expected = last_is_partial ? div_ceil(input, block) : input / block;
+  if (static_cast<std::int64_t>(ids.size()) != expected) {
+    return std::nullopt;
+  }
+  std::vector<ContentSegment> segments;
+  segments.reserve(ids.size() + 1);
+  std::int64_t left = input;
+  for (const std::int64_t id : ids) {
+    const std::int64_t length = std::min(left, block);
+    segments.push_back({content_id(scope, static_cast<std::uint64_t>(id)), Tokens{length}});
+    left -= length;
+  }
+  if (left > 0) {
+    segments.push_back({unique_id, Tokens{left}});
+  }
+  return segments;
+}
+
+}  // namespace oomcast::workloads

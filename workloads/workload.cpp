@@ -1,0 +1,45 @@
+// The workload that a replay's options describe.
+#include <algorithm>
+
+#include "sim/core/error.hpp"
+#include "workloads/request_stream.hpp"
+
+namespace oomcast::workloads {
+
+std::unique_ptr<RequestStream> make_workload(const WorkloadOptions& options) {
+  if (options.traces.empty() == options.synthetic.empty()) {
+    throw ConfigError(Problem{"command line", "", options.traces.empty() ? "neither" : "both",
+                              "either --trace FILE or --synthetic SPEC", ""});
+  }
+  const auto pipes = std::count(options.traces.begin(), options.traces.end(), "-");
+  if (pipes > 1) {
+    throw ConfigError(
+        Problem{"command line", "--trace", "- twice", "standard input at most once", ""});
+  }
+  std::vector<std::unique_ptr<RequestStream>> streams;
+  for (const std::string& trace : options.traces) {
+    TraceOptions trace_options;
+    trace_options.format = options.trace_format;
+    trace_options.zero_output = options.zero_output;
+    if (options.closed_loop) {
+      trace_options.concurrent_sessions = *options.closed_loop;
+    }
+    streams.push_back(open_trace(trace, trace_options));
+  }
+  if (!options.synthetic.empty()) {
+    streams.push_back(make_synthetic(options.synthetic, options.seed));
+  }
+  auto stream = merge_streams(std::move(streams));
+  if (!options.rate_scale.empty()) {
+    stream = scale_rate(std::move(stream), options.rate_scale);
+  }
+  if (options.requests) {
+    stream = limit_requests(std::move(stream), *options.requests);
+  }
+  if (options.closed_loop && !stream->is_closed_loop()) {
+    stream = close_loop(std::move(stream), *options.closed_loop, Nanos{});
+  }
+  return stream;
+}
+
+}  // namespace oomcast::workloads
