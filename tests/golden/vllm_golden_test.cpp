@@ -49,13 +49,13 @@ void expect_fast_forward_agrees(const std::vector<std::string>& files) {
   }
 }
 
-const std::string kCarried = OOMCAST_TEST_DATA "/vllm_scheduler";
-const std::string kShared = OOMCAST_SHARED_DIR "/goldens/vllm_scheduler";
+constexpr const char* kCarried = OOMCAST_TEST_DATA "/vllm_scheduler";
+constexpr const char* kShared = OOMCAST_SHARED_DIR "/goldens/vllm_scheduler";
 
 class SharedRecordings : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    files_ = recordings(kShared + "/" + GetParam());
+    files_ = recordings(std::string(kShared) + "/" + GetParam());
     if (files_.empty()) {
       GTEST_SKIP() << "the full set of recordings is not here";
     }
@@ -64,8 +64,8 @@ class SharedRecordings : public testing::TestWithParam<const char*> {
 };
 
 std::vector<std::string> carried() {
-  std::vector<std::string> files = recordings(kCarried + "/0.33.0");
-  for (std::string& path : recordings(kCarried + "/0.19.0")) {
+  std::vector<std::string> files = recordings(std::string(kCarried) + "/0.33.0");
+  for (std::string& path : recordings(std::string(kCarried) + "/0.19.0")) {
     files.push_back(std::move(path));
   }
   return files;

@@ -223,6 +223,9 @@ Scenario read_scenario(const Json& header, const std::string& path, std::string&
     view.complain("config", "the scheduler's settings");
   }
   problems.raise_if_any();
+  if (!config || !version) {
+    return scenario;
+  }
   if (config->has("kv")) {
     unsupported = "a KV connector (config.kv)";
     return scenario;

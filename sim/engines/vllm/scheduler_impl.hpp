@@ -108,8 +108,9 @@ class Scheduler::Impl {
   void schedule_running(Budget& budget);
   // Tokens of a running request in this step, 0: none.
   std::int64_t running_tokens(const Request& request, const Budget& budget) const;
-  // Preempts until the slots are there; false if the request itself had to go or nothing helps.
-  bool make_room(Slot slot, std::int64_t tokens, Budget& budget, std::int64_t& passed_over);
+  // Preempts until the slots are there; false if the request itself had to go. `behind` is the
+  // running request to go on with.
+  bool make_room(Slot slot, std::int64_t tokens, Budget& budget, Slot& behind);
   [[nodiscard]] Slot choose_victim() const;
   void take_back(Slot victim, Budget& budget);
   void preempt(Slot slot);

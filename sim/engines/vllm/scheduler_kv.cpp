@@ -17,10 +17,9 @@ std::int64_t size(const std::vector<BlockId>& blocks) {
   return static_cast<std::int64_t>(blocks.size());
 }
 
-const std::vector<BlockId> kNoHit;
-
 const std::vector<BlockId>& hit_of(const PrefixHit* hit, std::size_t group) {
-  return hit == nullptr ? kNoHit : hit->blocks[group];
+  static const std::vector<BlockId> none;
+  return hit == nullptr ? none : hit->blocks[group];
 }
 
 bool same_spec(KvGroup left, const KvGroup& right) {
@@ -133,7 +132,8 @@ void KvManager::step_starts() {
 }
 
 void KvManager::step_ends() {
-  if (!partial_hits_) {
+  if (std::all_of(copies_.begin(), copies_.end(),
+                  [](const std::vector<Copy>& copies) { return copies.empty(); })) {
     return;
   }
   BlockPool::Release release(pool_);

@@ -104,14 +104,13 @@ void Scheduler::Impl::schedule_running(Budget& budget) {
       slot = request.next;
       continue;
     }
-    std::int64_t passed_over = 0;
     if (config_.detail) {
       for (const GroupTable& table : request.groups) {
         table_sizes_.push_back(static_cast<std::int64_t>(table.blocks.size()));
       }
     }
-    const Slot behind = request.next;
-    if (!make_room(slot, tokens, budget, passed_over)) {
+    Slot behind = kNoSlot;
+    if (!make_room(slot, tokens, budget, behind)) {
       if (config_.detail) {
         table_sizes_.resize(table_sizes_.size() - request.groups.size());
       }
@@ -131,21 +130,22 @@ void Scheduler::Impl::schedule_running(Budget& budget) {
       request.drafts = 0;
     }
     push_entry(slot, tokens, drafts, 0, ScheduledRequest::Kind::kContinued);
-    slot = request.next;
-    for (; passed_over > 0 && slot != kNoSlot; --passed_over) {
-      slot = at(slot).next;
-    }
+    slot = behind;
   }
 }
 
-bool Scheduler::Impl::make_room(Slot slot, std::int64_t tokens, Budget& budget,
-                                std::int64_t& passed_over) {
+bool Scheduler::Impl::make_room(Slot slot, std::int64_t tokens, Budget& budget, Slot& behind) {
   Request& request = at(slot);
+  std::int64_t passed_over = 0;
   while (true) {
     KvManager::Ask ask;
     ask.new_tokens = tokens;
     ask.lookahead = lookahead_;
     if (kv_.allocate(request, ask) == Refusal::kNone) {
+      behind = request.next;
+      for (; passed_over > 0 && behind != kNoSlot; --passed_over) {
+        behind = at(behind).next;
+      }
       return true;
     }
     const Slot victim = by_priority_ ? choose_victim() : running_.back();
@@ -158,6 +158,7 @@ bool Scheduler::Impl::make_room(Slot slot, std::int64_t tokens, Budget& budget,
         ++passed_over;  // the old scan's index then points one request too far
       }
     }
+    behind = request.next;
     preempt(victim);
     if (victim == slot) {
       return false;
