@@ -158,8 +158,8 @@ std::string percentile_row(const char* name, const LogHistogram& nanos) {
                      span(nanos.quantile(0.9)), span(nanos.quantile(0.99)), span(nanos.largest()));
 }
 
-// Largest share of the pool in use within equal slices of the run.
-std::vector<double> kv_over_time(const RankRecord& rank, Bytes pool) {
+// Most KV in use within equal slices of the run, as a share of its peak.
+std::vector<double> kv_over_time(const RankRecord& rank, Bytes peak) {
   std::vector<double> values(kSparkWidth, 0.0);
   if (rank.timeline.empty()) {
     return values;
@@ -170,7 +170,7 @@ std::vector<double> kv_over_time(const RankRecord& rank, Bytes pool) {
         static_cast<std::size_t>(static_cast<double>(row.at.since_start().count()) /
                                  static_cast<double>(end) * static_cast<double>(kSparkWidth));
     values[std::min(slice, kSparkWidth - 1)] =
-        std::max(values[std::min(slice, kSparkWidth - 1)], share(row.kv_used, pool));
+        std::max(values[std::min(slice, kSparkWidth - 1)], share(row.kv_used, peak));
   }
   return values;
 }
@@ -201,10 +201,10 @@ std::string serving(const RunRecord& record) {
   out += percentile_row("latency", totals.latency);
   if (!record.ranks.empty()) {
     const RankRecord& rank = record.ranks.front();
-    out += fmt::format("\nKV in use over time (peak {:.1f} % of {} at {})\n  {}\n",
+    out += fmt::format("\nKV in use over time (full bar: the peak, {:.1f} % of {} at {})\n  {}\n",
                        100 * share(totals.kv_peak, totals.kv_pool), format_bytes(totals.kv_pool),
                        format_span(totals.kv_peak_at - SimTime{}),
-                       sparkline(kv_over_time(rank, totals.kv_pool), kSparkWidth));
+                       sparkline(kv_over_time(rank, totals.kv_peak), kSparkWidth));
     const Peak& peak = rank.device_peak;
     out += fmt::format("Device peak {} of {} ({:.2f} GiB headroom), during {}\n",
                        format_bytes(peak.bytes), format_bytes(rank.device_total),

@@ -1,5 +1,6 @@
-// What a card really shows, as the options of `oomcast plan`: total and free memory as cudaMemGetInfo
-// sees them, what the CUDA context of this small process takes, and the driver's granule.
+// What a card really shows, as the options of `oomcast plan`: total and free memory as
+// cudaMemGetInfo sees them, what the CUDA context of this small process takes, and the driver's
+// granule.
 //
 // One line of JSON on standard output. Allocates one granule at most and frees it.
 #include <cuda.h>

@@ -84,6 +84,9 @@ class Resolver {
     refuse("kv-transfer-config", "KV transfer");
     refuse("kv-offloading-size", "KV offloading");
     refuse("cpu-offload-gb", "weight offloading");
+    if (line().given("quantization") && !model().quantization) {
+      refuse("quantization", "quantisation of a 16-bit checkpoint while loading");
+    }
     if (line().on("enable-lora")) {
       complain("enable-lora", "given", "a launch without LoRA", "LoRA is not modelled yet");
     }
