@@ -110,5 +110,47 @@ void length_only_trace(benchmark::State& state) {
 }
 BENCHMARK(length_only_trace)->ArgNames({"running", "async"})->ArgsProduct({{16, 64, 256}, {0, 1}});
 
+// Prompts of segments of 512 tokens as traces with block ids have them: a system prompt, a session
+// that grows, new text; 7.6k tokens in the mean.
+void shared_prefix_trace(benchmark::State& state) {
+  SchedulerConfig config = roomy(1024, true);
+  config.max_model_len = Tokens{131072};
+  config.num_gpu_blocks = Blocks{27500};
+  Scheduler scheduler(config);
+  RandomStream random = random_stream(1, "bench.sessions");
+  std::vector<ContentSegment> prompt;
+  RequestId next = 0;
+  std::uint64_t fresh = 1 << 20;
+  for (auto unused : state) {
+    prompt.clear();
+    const auto session = static_cast<std::uint64_t>(uniform_int(random, 0, 200));
+    const std::int64_t turns = uniform_int(random, 1, 20);
+    for (std::int64_t turn = 0; turn < turns; ++turn) {
+      prompt.push_back({session * 100 + static_cast<std::uint64_t>(turn), Tokens{512}});
+    }
+    for (int i = 0; i < 4; ++i) {
+      prompt.push_back({fresh++, Tokens{512}});
+    }
+    RequestSpec spec;
+    spec.id = next++;
+    spec.prompt = prompt;
+    spec.prompt_len = Tokens{512 * static_cast<std::int64_t>(prompt.size()) - 7};
+    spec.max_output = Tokens{1 + static_cast<std::int64_t>(exponential1(random) * 343)};
+    scheduler.add(spec);
+    while (scheduler.running() + scheduler.waiting() >= 24) {
+      if (const std::int64_t n = scheduler.steady_steps(); n > 0) {
+        scheduler.advance_steady(n);
+      } else {
+        round(scheduler);
+      }
+    }
+  }
+  state.SetItemsProcessed(state.iterations());
+  state.counters["hit_tokens_per_request"] =
+      static_cast<double>(scheduler.prefix_hit_tokens().count()) /
+      static_cast<double>(state.iterations());
+}
+BENCHMARK(shared_prefix_trace);
+
 }  // namespace
 }  // namespace oomcast::vllm

@@ -92,7 +92,7 @@ void Scheduler::Impl::apply_tokens(Slot slot, std::int64_t generated, bool stale
       kv_.cache(request, request.computed - request.in_flight);
     }
   } else if (config_.async_scheduling) {
-    request.placeholders -= kept;
+    request.placeholders -= stale ? 0 : kept;
     if (running) {
       kv_.cache(request, request.computed - request.placeholders);
     }

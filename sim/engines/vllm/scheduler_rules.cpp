@@ -28,11 +28,11 @@ SchedulerRules rules_for(const Version& version) {
   rules.window_freed_by_processed = at_least(26);
   rules.threshold_spares_lone_request = at_least(31);
   rules.victim_index_by_position = at_least(29);
-  rules.self_victim_continues = at_least(31);
+  rules.self_victim_continues = at_least(33);
   rules.preemption_resets_placeholders = at_least(29);
   rules.stale_output_delays_resume = at_least(29);
-  rules.trim_rolls_back_computed = at_least(31);
-  rules.output_caches_to_processed = at_least(29);
+  rules.trim_rolls_back_computed = at_least(33);
+  rules.output_caches_to_processed = at_least(33);
   rules.lookahead_hashes = at_least(33);
   rules.pads_spec_decode = at_least(25);
   rules.draft_slots_per_request = at_least(29);
