@@ -73,8 +73,8 @@ class ScenarioRun {
   std::int64_t next_step_ = 0;
 };
 
-// "" if every recorded field and both digests agree, else the first difference. `steps` limits
-// nothing; the stream stands behind the header.
+// "" if every recorded field and both digests agree, else the first difference. The stream stands
+// behind the header.
 std::string check_recording(std::istream& in, const std::string& path, const Scenario& scenario);
 // "" if single steps without detail and with fast-forward give what detailed steps give.
 std::string check_fast_forward(const Scenario& scenario);

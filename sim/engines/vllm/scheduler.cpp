@@ -89,7 +89,8 @@ Added Scheduler::Impl::add(const RequestSpec& spec) {
   request.arrival_time = spec.arrival_time;
   request.tie_order = spec.tie_order;
   request.prompt_len = spec.prompt_len.count();
-  request.max_output = spec.max_output.count();
+  // More than max_model_len is never reached, and sums of it stay small.
+  request.max_output = std::min(spec.max_output.count(), max_model_len_);
   request.output = 0;
   request.computed = 0;
   request.placeholders = 0;

@@ -109,7 +109,7 @@ void KvManager::build_families(const SchedulerConfig& config) {
       return same_spec(config.groups[family.members.front()], config.groups[g]);
     });
     if (place == families_.end()) {
-      families_.push_back(Family{{g}, drop});
+      families_.push_back(Family{{g}, drop, -1, false});
     } else {
       place->members.push_back(g);
       place->eagle_drop |= drop;

@@ -100,6 +100,9 @@ class KvManager {
   struct Family {
     std::vector<std::size_t> members;
     bool eagle_drop = false;
+    // During one lookup:
+    std::int64_t found = -1;  // tokens of the latest hit, -1: not looked up yet
+    bool verified = false;    // its last block was dropped for the candidate length
   };
   struct Copy {
     kv::BlockId source;

@@ -42,18 +42,19 @@ void KvManager::lookup_hybrid(const Request& request, std::int64_t max_length) {
                       groups_[families_.front().members.front()].type == KvGroup::Type::kFull;
   std::int64_t agreed = max_length;
   std::int64_t longest = 0;
-  std::vector<std::int64_t> tokens(families_.size(), -1);  // -1: not looked up yet
-  std::vector<bool> verified(families_.size(), false);
+  for (Family& family : families_) {
+    family.found = -1;
+    family.verified = false;
+  }
   while (true) {
     std::int64_t current = agreed;
-    for (std::size_t f = 0; f < families_.size(); ++f) {
-      const Family& family = families_[f];
+    for (Family& family : families_) {
       const Group& group = groups_[family.members.front()];
-      if (group.type == KvGroup::Type::kFull && tokens[f] >= 0) {
-        current = std::min(current, tokens[f]);  // a shorter prefix of a cached one is cached
+      if (group.type == KvGroup::Type::kFull && family.found >= 0) {
+        current = std::min(current, family.found);  // a shorter prefix of a cached one is cached
         continue;
       }
-      const bool drop = family.eagle_drop && !(rules_.eagle_verified_once && verified[f]);
+      const bool drop = family.eagle_drop && !(rules_.eagle_verified_once && family.verified);
       std::int64_t length = current;
       if (drop && rules_.eagle_verified_once && group.type != KvGroup::Type::kMamba) {
         const bool fine = partial_hits_ && group.block_size > hash_block_size_ &&
@@ -63,12 +64,14 @@ void KvManager::lookup_hybrid(const Request& request, std::int64_t max_length) {
       }
       const std::int64_t found = lookup(request, family, length, drop);
       if (drop) {
-        verified[f] = true;
+        family.verified = true;
       } else if (found < current) {
-        verified.assign(families_.size(), false);
+        for (Family& other : families_) {
+          other.verified = false;
+        }
       }
       current = found;
-      tokens[f] = found;
+      family.found = found;
       longest = std::max(longest, current);
     }
     if (current >= agreed) {
