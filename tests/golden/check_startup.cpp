@@ -1,0 +1,79 @@
+// check_startup FILE…: recorded startups (.jsonl, .jsonl.gz) against ours. A line a run, last "N of
+// M runs matched"; exit 0 from 95 % on. A run's model config is looked for beside the file and in
+// ../../model_configs from there.
+#include <fmt/format.h>
+
+#include <boost/iostreams/filter/gzip.hpp>
+#include <boost/iostreams/filtering_stream.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "models/config_reader.hpp"
+#include "tests/golden/startup_check.hpp"
+
+namespace oomcast::golden {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Tally {
+  int matched = 0;
+  int runs = 0;
+};
+
+models::ModelSpec model_of(const Json& recorded, const fs::path& file) {
+  const auto name = recorded.at("config_file").get<std::string>();
+  const fs::path beside = file.parent_path() / name;
+  return models::read_model_config(
+      fs::exists(beside) ? beside.string()
+                         : (file.parent_path() / "../../model_configs" / name).string());
+}
+
+std::vector<std::string> check_line(const std::string& line, const fs::path& file) {
+  try {
+    const Json recorded = parse_json(line, file.string());
+    return check_startup(recorded, model_of(recorded, file));
+  } catch (const ConfigError& error) {
+    return {fmt::format("refused: {}", error.what())};
+  } catch (const Json::exception& error) {
+    return {fmt::format("not a recorded startup: {}", error.what())};
+  }
+}
+
+void check_file(const fs::path& file, Tally& tally) {
+  std::ifstream raw(file, std::ios::binary);
+  if (!raw) {
+    throw ConfigError(Problem{file.string(), "", "", "a readable file", ""});
+  }
+  boost::iostreams::filtering_istream in;
+  if (file.extension() == ".gz") {
+    in.push(boost::iostreams::gzip_decompressor());
+  }
+  in.push(raw);
+  std::string line;
+  for (int number = 1; std::getline(in, line); ++number) {
+    const std::vector<std::string> off = check_line(line, file);
+    ++tally.runs;
+    tally.matched += off.empty() ? 1 : 0;
+    fmt::print("{}:{} {}\n", file.filename().string(), number,
+               off.empty() ? "matched" : fmt::format("off: {}", fmt::join(off, "; ")));
+  }
+}
+
+}  // namespace
+}  // namespace oomcast::golden
+
+int main(int argc, char** argv) {
+  constexpr double kEnough = 0.95;
+  oomcast::golden::Tally tally;
+  try {
+    for (int i = 1; i < argc; ++i) {
+      oomcast::golden::check_file(argv[i], tally);
+    }
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "check_startup: {}\n", error.what());
+    return 2;
+  }
+  fmt::print("{} of {} runs matched\n", tally.matched, tally.runs);
+  return tally.runs > 0 && tally.matched >= kEnough * tally.runs ? 0 : 1;
+}

@@ -1,0 +1,192 @@
+#include "tests/golden/startup_check.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+
+#include "models/gpu.hpp"
+#include "sim/engines/vllm/startup.hpp"
+
+namespace oomcast::golden {
+namespace {
+
+using Complaints = std::vector<std::string>;
+
+constexpr double kMib = 1048576.0;
+
+// The launch arguments of a recording as a shell line.
+std::string launch_line(const Json& recorded) {
+  std::string line;
+  for (const auto& [name, value] : recorded.at("env").items()) {
+    line += name + "='" + (value.is_string() ? value.get<std::string>() : value.dump()) + "' ";
+  }
+  // The recordings run without asynchronous scheduling.
+  line += "vllm serve model --no-async-scheduling";
+  for (const auto& [name, value] : recorded.at("launch").items()) {
+    if (value.is_boolean()) {
+      line += (value.get<bool>() ? " --" : " --no-") + name;
+    } else {
+      line +=
+          " --" + name + " '" + (value.is_string() ? value.get<std::string>() : value.dump()) + "'";
+    }
+  }
+  return line;
+}
+
+vllm::Deployment deployment_of(const Json& recorded, const models::ModelSpec& model) {
+  launch::LaunchOptions options;
+  options.engine_version = recorded.at("version").get<std::string>();
+  models::GpuSpec gpu = models::find_gpu(recorded.at("gpu").at("name").get<std::string>());
+  gpu.context_bytes = Bytes{0};
+  vllm::CardState card;
+  card.total = Bytes{recorded.at("total_bytes").get<std::int64_t>()};
+  card.other_use = Bytes{recorded.at("base_used_bytes").get<std::int64_t>()};
+  vllm::Assumed assumed;
+  assumed.non_torch = Bytes{0};
+  // A cold compile cache shows as kernels that were timed.
+  assumed.warm_compile_cache =
+      recorded.at("skipped_kernels").dump().find("timed") == std::string::npos;
+  vllm::Deployment deployment =
+      vllm::resolve(launch::parse_launch(launch_line(recorded), options),
+                    std::make_shared<models::ModelSpec>(model), gpu, card, assumed);
+  deployment.rules.graph_node = Bytes{0};
+  deployment.rules.graph_executable = Bytes{0};
+  return deployment;
+}
+
+class Comparison {
+ public:
+  Comparison(const Json& recorded, const vllm::StageState& stage, const EngineReport& report)
+      : recorded_(recorded), stage_(stage), report_(report) {}
+
+  Complaints run(const EngineReport& fed) {
+    near("weights_bytes", stage_.weights, 0.001, 4 * kMib);
+    near("activation_peak_bytes", stage_.activation_peak, 0.02, 8 * kMib);
+    near("available_kv_bytes", stage_.available_kv, 0.003, 0);
+    groups();
+    exact("kv_blocks", fed.kv_blocks);
+    exact("kv_tokens", fed.kv_tokens);
+    concurrency(fed);
+    phases();
+    return std::move(complaints_);
+  }
+
+ private:
+  const Json& measured() const { return recorded_.at("engine_report"); }
+
+  void complain(const std::string& field, const std::string& expected, const std::string& got) {
+    complaints_.push_back(fmt::format("{} expected {} got {}", field, expected, got));
+  }
+
+  void near(const std::string& field, Bytes got, double share, double absolute) {
+    if (!measured().contains(field) || !measured().at(field).is_number()) {
+      return;
+    }
+    const double expected = measured().at(field).get<double>();
+    const double off = std::abs(static_cast<double>(got.count()) - expected);
+    if (off > std::max(absolute, share * std::abs(expected))) {
+      complain(field, fmt::format("{:.0f}", expected), std::to_string(got.count()));
+    }
+  }
+
+  void exact(const char* field, const std::optional<std::int64_t>& got) {
+    if (!measured().contains(field) || !measured().at(field).is_number()) {
+      return;
+    }
+    const auto expected = static_cast<std::int64_t>(measured().at(field).get<double>());
+    if (!got || *got != expected) {
+      complain(field, std::to_string(expected), got ? std::to_string(*got) : "nothing");
+    }
+  }
+
+  void concurrency(const EngineReport& fed) {
+    const auto& expected = measured().value("max_concurrency", Json());
+    if (expected.is_number() &&
+        (!fed.max_concurrency || std::abs(*fed.max_concurrency - expected.get<double>()) > 0.006)) {
+      complain("max_concurrency", expected.dump(),
+               fmt::format("{}", fed.max_concurrency.value_or(0)));
+    }
+  }
+
+  void groups() {
+    const Json& expected = recorded_.at("kv_groups");
+    if (expected.size() != stage_.kv.groups.size()) {
+      complain("kv_groups", std::to_string(expected.size()),
+               std::to_string(stage_.kv.groups.size()));
+      return;
+    }
+    // Groups of one kind are interchangeable: compare how many layers of each kind there are.
+    std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> wanted;
+    std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> ours;
+    for (const Json& group : expected) {
+      const Json window = group.value("sliding_window", Json());
+      wanted[{group.at("block_size").get<std::int64_t>(),
+              window.is_number() ? window.get<std::int64_t>() : 0}] +=
+          group.at("layers").get<std::int64_t>();
+    }
+    for (const vllm::KvGroupLayout& member : stage_.kv.groups) {
+      ours[{member.group.block_size.count(), member.group.window.count()}] += member.layers;
+    }
+    if (wanted != ours) {
+      complain("kv_groups", "other block sizes, windows or layers", "ours");
+    }
+  }
+
+  // Memory of the device at the ends of phases that both have.
+  void phases() {
+    if (!recorded_.contains("phases")) {
+      return;
+    }
+    static const std::map<std::string, std::string> kOurs = {
+        {"weights_loaded", "load"}, {"profiled", "profile"}, {"kv_made", "kv"}};
+    for (const Json& phase : recorded_.at("phases")) {
+      const auto name = kOurs.find(phase.at("phase").get<std::string>());
+      if (name == kOurs.end()) {
+        continue;
+      }
+      for (const PhaseRecord& mine : stage_.phases) {
+        const double expected = phase.at("driver_used").get<double>();
+        const auto got = static_cast<double>(mine.views.device_used.count());
+        if (mine.name == name->second &&
+            std::abs(got - expected) > std::max(8 * kMib, 0.002 * expected)) {
+          complain("phase " + name->second, fmt::format("{:.0f}", expected),
+                   fmt::format("{:.0f}", got));
+        }
+      }
+    }
+  }
+
+  const Json& recorded_;
+  const vllm::StageState& stage_;
+  const EngineReport& report_;
+  Complaints complaints_;
+};
+
+}  // namespace
+
+std::vector<std::string> check_startup(const Json& recorded, const models::ModelSpec& model) {
+  try {
+    vllm::Deployment deployment = deployment_of(recorded, model);
+    const vllm::Startup startup = vllm::simulate_startup(deployment);
+    const bool started = recorded.at("outcome") == "started";
+    if (started != startup.outcome.fits()) {
+      return {fmt::format("outcome expected {} got {}", recorded.at("outcome").get<std::string>(),
+                          name_of(startup.outcome.kind))};
+    }
+    if (!started) {
+      return {};
+    }
+    // Recordings of a later stage name it; only that rank was run.
+    const std::string setting = recorded.at("setting").get<std::string>();
+    const std::size_t stage = setting.find("_rank1") != std::string::npos ? 1 : 0;
+    deployment.assumed.available_kv =
+        Bytes{recorded.at("engine_report").at("available_kv_bytes").get<std::int64_t>()};
+    const vllm::Startup fed = vllm::simulate_startup(deployment);
+    return Comparison(recorded, startup.stages.at(stage), startup.report).run(fed.report);
+  } catch (const ConfigError& error) {
+    return {fmt::format("refused: {}", error.what())};
+  }
+}
+
+}  // namespace oomcast::golden
