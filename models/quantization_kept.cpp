@@ -70,20 +70,21 @@ bool glob_matches(std::string_view pattern, std::string_view text) {
   return p == pattern.size();
 }
 
-// The number after "layers." in a name, or -1.
+// The number after "layers." in a name, or -1. "layers.1*" names layers 1 and 10 to 19, so no one.
 int layer_of(std::string_view name) {
   const std::size_t at = name.find("layers.");
   if (at == std::string_view::npos) {
     return -1;
   }
   int layer = -1;
-  for (std::size_t i = at + 7; i < name.size() && name[i] >= '0' && name[i] <= '9'; ++i) {
+  std::size_t i = at + 7;
+  for (; i < name.size() && name[i] >= '0' && name[i] <= '9'; ++i) {
     layer = std::max(layer, 0) * 10 + (name[i] - '0');
     if (layer > static_cast<int>(kMostLayers)) {
       return -1;
     }
   }
-  return layer;
+  return i < name.size() && name[i] == '*' ? -1 : layer;
 }
 
 struct Expression {

@@ -74,6 +74,8 @@ struct TensorSpec {
   bool quantisable = false;
   // Counts as a parameter of the model (buffers that engines add do not).
   bool parameter = true;
+  // Engines keep a 16-bit copy beside the quantised matrix (MLA's absorbed kv_b_proj).
+  bool copied_in_16_bits = false;
   // >= 0: rope table number; each rank makes it once, at the first layer that uses it.
   int rope = -1;
 };
@@ -166,6 +168,8 @@ struct RopeSpec {
   double factor = 1.0;
   std::int64_t original_max_position = 0;  // 0: not given
   bool multimodal = false;                 // the table covers 4 times the positions
+  bool interleaved = false;                // multimodal sections interleaved (Qwen3-VL, Qwen3.5)
+  bool fp32_table = false;                 // the table is kept in fp32 whatever the model's dtype
   // Rows of the cos/sin table engines keep, rotary_dim wide.
   std::int64_t table_rows = 0;
 

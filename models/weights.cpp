@@ -137,11 +137,30 @@ class RankBuilder {
     }
     shape.columns = on_rank(tensor.columns, plan_);
     shape.experts = on_rank(tensor.experts, plan_);
+    if (scheme_->kind == QuantScheme::Kind::kMxfp4 && shape.experts > 1) {
+      pad_for_marlin(tensor, shape);
+    }
     for (const QuantTensor& part :
          quantised_tensors(*scheme_, shape, dtype_, plan_.compute_major == 9)) {
       push({tensor.name, part.suffix, layer, part.leaf, part.dtype,
             bytes_of(part.dtype, part.elements)});
     }
+    if (tensor.copied_in_16_bits) {
+      const std::int64_t elements = (Bytes{rows_on_rank(tensor, plan_)} * shape.columns).count();
+      push({tensor.name, ".absorbed", layer, WeightLeaf::kWeights, dtype_,
+            bytes_of(dtype_, elements)});
+    }
+  }
+
+  // vLLM's MXFP4 experts (Marlin kernel): widths are padded to 128, the hidden size to 256.
+  static std::int64_t padded(const Extent& extent, std::int64_t elements) {
+    return align_up(elements, extent.split == Split::kExpertWidth ? 128 : 256);
+  }
+  static void pad_for_marlin(const TensorSpec& tensor, LinearShape& shape) {
+    for (std::size_t i = 0; i < shape.parts.size(); ++i) {
+      shape.parts[i] = padded(tensor.rows[i], shape.parts[i]);
+    }
+    shape.columns = padded(tensor.columns, shape.columns);
   }
 
   void add_rope(const TensorSpec& tensor, int layer) {
@@ -153,13 +172,12 @@ class RankBuilder {
       }
       return;
     }
-    push({tensor.name,
-          {},
-          layer,
-          tensor.leaf,
-          dtype_,
-          bytes_of(dtype_, rope.table_rows * rope.rotary_dim),
-          true});
+    const DType dtype = rope.fp32_table ? DType::kFloat32 : dtype_;
+    const std::int64_t rows =
+        rope.interleaved ? rope.table_rows / kMultimodalRopeFactor * plan_.interleaved_rope_factor
+                         : rope.table_rows;
+    const Bytes bytes = bytes_of(dtype, rows * rope.rotary_dim);
+    push({tensor.name, {}, layer, tensor.leaf, dtype, bytes, true});
   }
 
   void push(const TensorBytes& tensor) {

@@ -28,6 +28,9 @@ struct ShardPlan {
   // Dtype the engine loads 16/32-bit tensors with; default: the checkpoint's (fp32 as bf16 is the
   // engine's decision and must be given).
   std::optional<DType> dtype = std::nullopt;
+  // Tables of ropes with interleaved multimodal sections: factor on the positions. vLLM up to 0.19:
+  // 4 as for others; 0.33: 1.
+  std::int64_t interleaved_rope_factor = kMultimodalRopeFactor;
   // `--quantization METHOD` over a checkpoint that is not quantised ("fp8"); empty: none.
   std::string online_quantization = {};
   // Kernels of quantised linears differ by architecture (Hopper's keep zero points unpacked).

@@ -92,6 +92,12 @@ void add_attention(const ModelSpec& spec, LayerSpec& layer, const AttentionSpec&
                        .rows = {{.size = spec.hidden}},
                        .columns = {attention.heads, attention.v_head_dim, Split::kEven},
                        .has_bias = style.output_bias});
+  if (attention.sinks) {
+    TensorSpec sinks;
+    sinks.name = "self_attn.sinks";
+    sinks.rows = {{attention.heads, 1, Split::kEven}};
+    tensors.push_back(sinks);
+  }
   if (style.norms_first) {
     add_qk_norms(tensors, attention, style.qk_norm);
   }

@@ -30,6 +30,19 @@ void build_cohere(const Config& config, ModelSpec& spec);
 void build_baichuan(const Config& config, ModelSpec& spec);
 void build_chatglm(const Config& config, ModelSpec& spec);
 void build_glm(const Config& config, ModelSpec& spec);
+void build_mixtral(const Config& config, ModelSpec& spec);
+void build_qwen2_moe(const Config& config, ModelSpec& spec);
+void build_qwen3_moe(const Config& config, ModelSpec& spec);
+void build_glm4_moe(const Config& config, ModelSpec& spec);
+void build_minimax_m2(const Config& config, ModelSpec& spec);
+void build_ernie45_moe(const Config& config, ModelSpec& spec);
+void build_phimoe(const Config& config, ModelSpec& spec);
+void build_gpt_oss(const Config& config, ModelSpec& spec);
+void build_llama4(const Config& config, ModelSpec& spec);
+void build_deepseek_moe(const Config& config, ModelSpec& spec);
+void build_deepseek_mla(const Config& config, ModelSpec& spec);
+void build_minicpm3(const Config& config, ModelSpec& spec);
+void build_qwen3_next(const Config& config, ModelSpec& spec);
 void build_glm4(const Config& config, ModelSpec& spec);
 
 }  // namespace oomcast::models

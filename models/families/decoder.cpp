@@ -33,14 +33,15 @@ std::int64_t read_full_every(const Config& config, const DecoderStyle& style) {
 Windows read_windows(const Config& config, int layers, const DecoderStyle& style) {
   Windows out;
   out.sliding.assign(static_cast<std::size_t>(layers), false);
-  const auto window = config.maybe({"sliding_window"}, {1, kMostPosition});
+  const auto window = config.maybe({style.window_key}, {1, kMostPosition});
   const std::vector<std::string> types = read_layer_types(config, layers);
   const std::int64_t full_every = types.empty() ? read_full_every(config, style) : 0;
   const bool switched_off = style.window_switch && !config.flag("use_sliding_window");
   for (int i = 0; i < layers; ++i) {
     bool sliding = window.has_value() && !switched_off;
     if (!types.empty()) {
-      sliding = types[static_cast<std::size_t>(i)] == "sliding_attention";
+      sliding = types[static_cast<std::size_t>(i)] == "sliding_attention" ||
+                types[static_cast<std::size_t>(i)] == "chunked_attention";
     } else if (full_every > 0) {
       sliding = sliding && (i + 1) % full_every != 0;
     }
@@ -48,7 +49,7 @@ Windows read_windows(const Config& config, int layers, const DecoderStyle& style
   }
   const bool any = std::find(out.sliding.begin(), out.sliding.end(), true) != out.sliding.end();
   if (any && !window) {
-    config.complain("sliding_window", "a window, as layer_types names sliding_attention layers");
+    config.complain(style.window_key, "a window, as layer_types names sliding_attention layers");
   }
   if (any && types.empty() && full_every > 0) {
     config.assume("layer_types", fmt::format("full attention in every layer number {}", full_every),
@@ -59,7 +60,11 @@ Windows read_windows(const Config& config, int layers, const DecoderStyle& style
 }
 
 void build_decoder(const Config& config, ModelSpec& spec, const DecoderStyle& style) {
-  const Sizes sizes = read_sizes(config, spec, style.tie_default, style.sizes);
+  build_decoder(config, spec, style, read_sizes(config, spec, style.tie_default, style.sizes));
+}
+
+void build_decoder(const Config& config, ModelSpec& spec, const DecoderStyle& style,
+                   const Sizes& sizes) {
   const Windows windows = read_windows(config, sizes.layers, style);
 
   RopeRules rope_rules = style.rope;
@@ -84,18 +89,27 @@ void build_decoder(const Config& config, ModelSpec& spec, const DecoderStyle& st
     local_rope = full_rope;
   }
 
-  const auto make = [&](int sliding) {
+  // Variant of a layer: bit 0: has a window, bit 1: mixture of experts.
+  const auto make = [&](int variant) {
+    const int sliding = variant & 1;
     LayerSpec layer;
     AttentionSpec attention;
-    attention.kind = sliding != 0 ? AttentionKind::kSlidingWindow : AttentionKind::kFull;
+    attention.kind = sliding != 0
+                         ? (style.chunked ? AttentionKind::kChunked : AttentionKind::kSlidingWindow)
+                         : AttentionKind::kFull;
     attention.heads = sizes.heads;
     attention.kv_heads = sizes.kv_heads;
     attention.head_dim = sizes.head_dim;
     attention.v_head_dim = sizes.head_dim;
     attention.window = sliding != 0 ? windows.window : Tokens{0};
     attention.rope = sliding != 0 ? local_rope : full_rope;
+    attention.sinks = style.sinks;
     add_attention(spec, layer, attention, style.attention);
-    add_ffn(spec, layer, style.ffn, sizes.width, style.ffn_bias);
+    if ((variant & 2) != 0) {
+      add_moe(spec, layer, *style.moe);
+    } else {
+      add_ffn(spec, layer, style.ffn, sizes.width, style.ffn_bias);
+    }
     for (const NormNames& norm : style.norms) {
       add_norm(layer.tensors, norm.weight, spec.hidden, norm.bias);
     }
@@ -103,7 +117,12 @@ void build_decoder(const Config& config, ModelSpec& spec, const DecoderStyle& st
   };
   add_layers(
       spec, sizes.layers,
-      [&](int i) { return windows.sliding[static_cast<std::size_t>(i)] ? 1 : 0; }, make);
+      [&](int i) {
+        const auto at = static_cast<std::size_t>(i);
+        const bool moe = style.moe && (style.moe_layers.empty() || style.moe_layers.at(at));
+        return (windows.sliding[at] ? 1 : 0) + (moe ? 2 : 0);
+      },
+      make);
   add_embedding_and_head(spec, style.head);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "models/families/family.hpp"
+#include "models/families/moe.hpp"
 
 namespace oomcast::models {
 
@@ -33,6 +34,13 @@ struct DecoderStyle {
   // Without layer_types: layer i is full when (i + 1) % full_every == 0, the others have windows.
   // 0: sliding_window, if set, holds for all layers.
   std::int64_t full_every = 0;
+  // `window` is the length of a chunk (Llama 4).
+  bool chunked = false;
+  std::string_view window_key = "sliding_window";
+  // Set: layers marked in moe_layers (empty: all) are mixtures of experts.
+  std::optional<MoeStyle> moe;
+  std::vector<bool> moe_layers;
+  bool sinks = false;    // one logit a head that attention may fall into
   bool no_rope = false;  // ALiBi or learned positions
   // A window needs use_sliding_window: true beside sliding_window (Qwen2).
   bool window_switch = false;
@@ -46,5 +54,8 @@ struct Windows {
 Windows read_windows(const Config& config, int layers, const DecoderStyle& style);
 
 void build_decoder(const Config& config, ModelSpec& spec, const DecoderStyle& style);
+// The same with sizes that the caller has read (and mended).
+void build_decoder(const Config& config, ModelSpec& spec, const DecoderStyle& style,
+                   const Sizes& sizes);
 
 }  // namespace oomcast::models

@@ -124,11 +124,13 @@ std::vector<std::string> read_layer_types(const Config& config, int layers);
 struct RopeRules {
   std::int64_t head_dim = 0;
   double theta_default = 10000.0;
+  std::optional<std::int64_t> rotary_dim = {};  // given in elements instead of as a share
+  bool fp32_table = false;
   double partial_default = 1.0;  // share of a head that is rotated
   std::int64_t default_max_position = 2048;
   std::string theta_key = "rope_theta";
-  std::string layer_type;  // which part of a rope_parameters dict by layer type
-  bool scaled = true;      // false: ignore rope_scaling (local layers)
+  std::string layer_type = {};  // which part of a rope_parameters dict by layer type
+  bool scaled = true;           // false: ignore rope_scaling (local layers)
 };
 // Reads rope_scaling / rope_parameters / rope_theta / partial_rotary_factor; returns the number of
 // the table in spec.ropes (equal tables share one).

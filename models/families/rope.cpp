@@ -84,6 +84,7 @@ int add_rope(const Config& config, ModelSpec& spec, const RopeRules& rules) {
           view.integer("original_max_position_embeddings", positions.low, positions.high)
               .value_or(config.plain({"original_max_position_embeddings"}, 0, positions));
       rope.multimodal = view.has("mrope_section");
+      rope.interleaved = rope.multimodal && view.boolean("mrope_interleaved").value_or(false);
       alpha = view.has("alpha");
     }
   }
@@ -104,6 +105,10 @@ int add_rope(const Config& config, ModelSpec& spec, const RopeRules& rules) {
   }
   rope.rotary_dim = std::max<std::int64_t>(
       1, static_cast<std::int64_t>(static_cast<double>(rules.head_dim) * partial));
+  if (rules.rotary_dim) {
+    rope.rotary_dim = *rules.rotary_dim;
+  }
+  rope.fp32_table = rules.fp32_table;
   set_table_rows(rope, alpha);
   return add_rope(spec, rope);
 }

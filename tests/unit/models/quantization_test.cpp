@@ -1,0 +1,109 @@
+// Bytes of quantised checkpoints: scale counts as published, ignore lists, refusals.
+#include "models/quantization.hpp"
+
+#include <gtest/gtest.h>
+
+#include "models/catalog.hpp"
+#include "models/config_reader.hpp"
+#include "models/data.hpp"
+#include "models/weights.hpp"
+#include "sim/core/error.hpp"
+
+namespace oomcast::models {
+namespace {
+
+Json llama() { return embedded_json("catalog/meta-llama__Llama-3.1-8B-Instruct.json"); }
+
+// Elements of all tensors whose suffix starts with `suffix`.
+std::int64_t elements(const RankWeights& weights, std::string_view suffix) {
+  std::int64_t sum = 0;
+  for (const TensorBytes& tensor : weights.tensors) {
+    if (tensor.suffix.starts_with(suffix)) {
+      sum += tensor.bytes.count() * 8 / bits_of(tensor.dtype);
+    }
+  }
+  return sum;
+}
+
+TEST(Quantization, BlockScalesAreThePublishedNumbers) {
+  EXPECT_EQ(elements(weights_on_rank(catalog_model("Qwen/Qwen3-8B-FP8"), {}), "_scale_inv"),
+            423'936);
+  EXPECT_EQ(elements(weights_on_rank(catalog_model("MiniMaxAI/MiniMax-M2.5"), {}), "_scale_inv"),
+            13'880'064);
+}
+
+TEST(Quantization, Fp8CheckpointWeighsAByteAParameterOfItsLinears) {
+  const RankWeights plain = weights_on_rank(catalog_model("Qwen/Qwen3-8B"), {});
+  const RankWeights fp8 = weights_on_rank(catalog_model("Qwen/Qwen3-8B-FP8"), {});
+  // Linears: everything but embedding, head and norms.
+  const std::int64_t kept = 2LL * 151936 * 4096 + 36LL * (2 * 4096 + 2 * 128) + 4096;
+  const std::int64_t linears = 8'190'735'360 - kept;
+  EXPECT_EQ(plain.weights - fp8.weights, Bytes{linears});
+}
+
+TEST(Quantization, OnLineFp8KeepsOneScaleALinear) {
+  const ModelSpec spec = catalog_model("meta-llama/Llama-3.1-8B-Instruct");
+  const RankWeights fp8 = weights_on_rank(spec, {.online_quantization = "fp8"});
+  EXPECT_EQ(elements(fp8, "_scale"), 32 * 4);
+  const std::int64_t kept = 2LL * 128256 * 4096 + (2 * 32 + 1) * 4096LL;
+  EXPECT_EQ(fp8.weights, Bytes{2 * kept + (8'030'261'248 - kept)});
+  EXPECT_THROW(weights_on_rank(spec, {.online_quantization = "nvfp4"}), ConfigError);
+}
+
+TEST(Quantization, Int4WithZeroPoints) {
+  Json config = llama();
+  config["quantization_config"] = {
+      {"quant_method", "awq"}, {"bits", 4}, {"group_size", 128}, {"zero_point", true}};
+  const ModelSpec spec = read_model_config(config, "c");
+  const std::int64_t linears = 8'030'261'248 - (2LL * 128256 * 4096 + (2 * 32 + 1) * 4096LL);
+  const RankWeights hopper = weights_on_rank(spec, {.compute_major = 9});
+  const RankWeights ampere = weights_on_rank(spec, {.compute_major = 8});
+  const Bytes attention_scales{32 * 4 * 4};
+  // 2 B scale and 2 B zero point a group on Hopper, 0.5 B packed on others.
+  EXPECT_EQ(hopper.scales, attention_scales + Bytes{linears / 128 * 4});
+  EXPECT_EQ(ampere.scales, attention_scales + Bytes{linears / 128 * 5 / 2});
+}
+
+TEST(Quantization, IgnoredModulesStayIn16Bits) {
+  const auto fp8_bytes = [](const Json& ignored) {
+    Json config = llama();
+    config["quantization_config"] = {{"quant_method", "fp8"}, {"modules_to_not_convert", ignored}};
+    return weights_on_rank(read_model_config(config, "c"), {}).weights;
+  };
+  const Bytes all = fp8_bytes({"lm_head"});
+  const Bytes qkv{4096LL * 6144};
+  const Bytes down{4096LL * 14336};
+  EXPECT_EQ(fp8_bytes({"model.layers.3.self_attn.k_proj"}), all + qkv) << "one part names them all";
+  EXPECT_EQ(
+      fp8_bytes({"model.layers.3.self_attn.k_proj", "model.language_model.layers.4.mlp.down_proj"}),
+      all + qkv + down);
+  EXPECT_EQ(fp8_bytes({"re:.*mlp\\.down_proj$"}), all + down * 32);
+  EXPECT_EQ(fp8_bytes({"model.layers.1*"}), all + (qkv + down * 3 + Bytes{4096LL * 4096}) * 11)
+      << "layers 1 and 10 to 19";
+  EXPECT_EQ(fp8_bytes({"mlp"}), all + down * 3 * 32);
+  EXPECT_EQ(fp8_bytes({"mlp.down"}), all) << "parts match whole components only";
+  EXPECT_EQ(fp8_bytes({"re:((a*)*)*b"}), all);
+  EXPECT_THROW(fp8_bytes({"re:("}), ConfigError);
+  EXPECT_THROW(fp8_bytes({"re:" + std::string(100000, '(')}), ConfigError);
+}
+
+TEST(Quantization, SchemesWithoutByteRulesAreRefusedByName) {
+  for (const Json& block :
+       {Json{{"quant_method", "aqlm"}},
+        Json{{"quant_method", "compressed-tensors"}, {"format", "mixed-precision"}}}) {
+    Json config = llama();
+    config["quantization_config"] = block;
+    const ModelSpec spec = read_model_config(config, "c");
+    try {
+      weights_on_rank(spec, {});
+      FAIL();
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(block["quant_method"].get<std::string>()),
+                std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("awq"), std::string::npos) << "what is supported";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace oomcast::models
