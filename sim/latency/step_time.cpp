@@ -76,6 +76,7 @@ class Roofline final : public StepTimeModel {
                                                   : reads.window * shape.decode_requests;
       if (shape.decode_context.count() >= most) {
         seconds += static_cast<double>(most) * reads.kv_bytes_per_token / rate;
+        out.valid_from_context = std::max(out.valid_from_context, most);
       } else {
         slope += reads.kv_bytes_per_token / rate;
         out.valid_to_context = std::min(out.valid_to_context, most);

@@ -28,10 +28,12 @@ struct StepShape {
   std::int64_t prefill_attention = 0;  // sum over pieces of n*c + n(n+1)/2, n new over c cached
 };
 
-// time = fixed + per_context_token * context, valid while context <= valid_to_context.
+// time = fixed + per_context_token * context, valid for contexts of
+// [valid_from_context, valid_to_context].
 struct StepTime {
   FineSpan fixed;
   FineSpan per_context_token;
+  std::int64_t valid_from_context = 0;
   std::int64_t valid_to_context = std::numeric_limits<std::int64_t>::max();
 
   [[nodiscard]] FineSpan at(Tokens context) const {
@@ -43,7 +45,7 @@ class StepTimeModel {
  public:
   virtual ~StepTimeModel() = default;
   // `shape.tokens` >= 1. The returned function is exact for this shape's decode_context and for all
-  // larger contexts up to its limit, everything else of the shape being equal.
+  // contexts within its limits, everything else of the shape being equal.
   [[nodiscard]] virtual StepTime time_of(const StepShape& shape) const = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 
 #include "sim/core/digest.hpp"
 #include "sim/core/error.hpp"
@@ -177,7 +178,10 @@ class Serving {
     shape.prefill_requests = plan.prefill_requests;
     shape.prefill_tokens = plan.prefill_tokens;
     shape.prefill_attention = plan.prefill_attention;
-    const FineSpan took = model_.time_of(shape).at(plan.decode_context);
+    const FineSpan took =
+        plan.prefill_requests == 0 && plan.sampled_rows == plan.requests
+            ? decode_time(plan.decode_requests, plan.decode_context).at(plan.decode_context)
+            : model_.time_of(shape).at(plan.decode_context);
     ends_.push_back(start + took);
     // Stages work on different batches: the first is free again when its share is done.
     free_from_ = start + FineSpan::from_ticks(took.ticks() / deployment_.pp);
@@ -238,11 +242,7 @@ class Serving {
       return false;
     }
     const vllm::SteadyShape steady = scheduler_.steady_shape();
-    StepShape shape;
-    shape.tokens = Tokens{steady.decode_requests};
-    shape.requests = shape.sampled_rows = shape.decode_requests = steady.decode_requests;
-    shape.decode_context = steady.first_context;
-    const StepTime time = model_.time_of(shape);
+    const StepTime& time = decode_time(steady.decode_requests, steady.first_context);
     const Tokens growth{steady.decode_requests};
     const FineSpan start = std::max(now_, free_from_);
     std::int64_t steps = within_limit(certain, steady, time);
@@ -258,7 +258,7 @@ class Serving {
     const FineSpan last_start = start + sum_of_steps(time, steady.first_context, growth, steps - 1);
     const FineSpan end = start + sum_of_steps(time, steady.first_context, growth, steps);
     record_.totals.steps += steps;
-    post(first, shape.tokens, steady.decode_requests, jumped.first, scheduler_.running(),
+    post(first, growth, steady.decode_requests, jumped.first, scheduler_.running(),
          scheduler_.waiting());
     if (!record_outcome_) {
       sample(instant(last_start), jumped.last, scheduler_.running(), scheduler_.waiting());
@@ -273,6 +273,25 @@ class Serving {
       ends_.front() = end;
     }
     return true;
+  }
+
+  // Time of a step of `requests` decodes and nothing else; remembered, as most steps are of this
+  // kind and few sizes.
+  const StepTime& decode_time(std::int64_t requests, Tokens context) {
+    const auto slot = static_cast<std::size_t>(requests);
+    if (slot >= decode_times_.size()) {
+      decode_times_.resize(slot + 1);
+    }
+    std::optional<StepTime>& known = decode_times_[slot];
+    if (!known || context.count() < known->valid_from_context ||
+        context.count() > known->valid_to_context) {
+      StepShape shape;
+      shape.tokens = Tokens{requests};
+      shape.requests = shape.sampled_rows = shape.decode_requests = requests;
+      shape.decode_context = context;
+      known = model_.time_of(shape);
+    }
+    return *known;
   }
 
   // Steps for which the time function stays the same.
@@ -361,9 +380,10 @@ class Serving {
   std::vector<RankBooks> books_;
   workloads::TraceRequest request_;
   std::int64_t offered_ = 0;
-  FineSpan now_;               // when the next batch is scheduled
-  FineSpan free_from_;         // when the first stage can start another batch
-  std::deque<FineSpan> ends_;  // of the batches in flight
+  FineSpan now_;        // when the next batch is scheduled
+  FineSpan free_from_;  // when the first stage can start another batch
+  std::vector<std::optional<StepTime>> decode_times_;  // by number of requests
+  std::deque<FineSpan> ends_;                          // of the batches in flight
   SimTime last_finish_;
   bool record_outcome_ = false;
 };

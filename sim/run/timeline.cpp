@@ -14,37 +14,54 @@ constexpr std::int64_t kFirstWidth = std::int64_t{1} << 20;  // ns, about a mill
 
 Timeline::Timeline() : width_(kFirstWidth), buckets_(kBuckets) {}
 
-void Timeline::merge(Bucket& into, const Bucket& later) {
-  if (later.first.sequence == 0) {
+Timeline::Values Timeline::values_of(const TimelineRow& row) {
+  return {row.views.device_used.count(),
+          row.views.torch_allocated.count(),
+          row.kv_used.count(),
+          row.running,
+          row.waiting,
+          -row.kv_used.count()};
+}
+
+bool Timeline::wins(std::size_t measure, std::int64_t candidate, std::int64_t held) {
+  return measure == kLeastKv ? candidate > held : candidate >= held;
+}
+
+// Rows of extremes that are also the last row are kept there until another row comes: most rows of
+// a uniform stretch are the extreme for a moment and are never copied.
+void Timeline::settle(Bucket& bucket) {
+  for (Extreme& extreme : bucket.extremes) {
+    if (extreme.sequence == bucket.last_sequence) {
+      extreme.row = bucket.last;
+    }
+  }
+}
+
+void Timeline::merge(Bucket& into, Bucket& later) {
+  if (later.first_sequence == 0) {
     return;
   }
-  if (into.first.sequence == 0) {
+  if (into.first_sequence == 0) {
     into = later;
     return;
   }
-  into.last = later.last;
-  const auto most = [](Kept& kept, const Kept& other, auto value) {
-    if (value(other.row) >= value(kept.row)) {
-      kept = other;
+  settle(into);
+  settle(later);
+  for (std::size_t i = 0; i < kMeasures; ++i) {
+    if (wins(i, later.extremes[i].value, into.extremes[i].value)) {
+      into.extremes[i] = later.extremes[i];
     }
-  };
-  most(into.most_device, later.most_device,
-       [](const TimelineRow& row) { return row.views.device_used.count(); });
-  most(into.most_allocated, later.most_allocated,
-       [](const TimelineRow& row) { return row.views.torch_allocated.count(); });
-  most(into.most_kv, later.most_kv, [](const TimelineRow& row) { return row.kv_used.count(); });
-  most(into.most_running, later.most_running, [](const TimelineRow& row) { return row.running; });
-  most(into.most_waiting, later.most_waiting, [](const TimelineRow& row) { return row.waiting; });
-  if (later.least_kv.row.kv_used < into.least_kv.row.kv_used) {
-    into.least_kv = later.least_kv;
   }
+  into.last = later.last;
+  into.last_sequence = later.last_sequence;
 }
 
 void Timeline::widen() {
   for (std::size_t i = 0; i < kBuckets / 2; ++i) {
-    Bucket pair = buckets_[2 * i];
-    merge(pair, buckets_[2 * i + 1]);
-    buckets_[i] = pair;
+    merge(buckets_[2 * i], buckets_[2 * i + 1]);
+    if (i > 0) {
+      buckets_[i] = buckets_[2 * i];
+    }
   }
   std::fill(buckets_.begin() + kBuckets / 2, buckets_.end(), Bucket{});
   width_ *= 2;
@@ -56,9 +73,29 @@ void Timeline::offer(const TimelineRow& row) {
   while (at / width_ >= static_cast<std::int64_t>(kBuckets)) {
     widen();
   }
-  const Kept kept{++offered_, row};
-  merge(buckets_[static_cast<std::size_t>(at / width_)],
-        Bucket{kept, kept, kept, kept, kept, kept, kept, kept});
+  const std::uint64_t sequence = ++offered_;
+  const Values values = values_of(row);
+  Bucket& bucket = buckets_[static_cast<std::size_t>(at / width_)];
+  if (bucket.first_sequence == 0) {
+    bucket.first_sequence = sequence;
+    bucket.first = row;
+    for (std::size_t i = 0; i < kMeasures; ++i) {
+      bucket.extremes[i].sequence = sequence;
+      bucket.extremes[i].value = values[i];
+    }
+  } else {
+    for (std::size_t i = 0; i < kMeasures; ++i) {
+      Extreme& extreme = bucket.extremes[i];
+      if (wins(i, values[i], extreme.value)) {
+        extreme.sequence = sequence;
+        extreme.value = values[i];
+      } else if (extreme.sequence == bucket.last_sequence) {
+        extreme.row = bucket.last;
+      }
+    }
+  }
+  bucket.last_sequence = sequence;
+  bucket.last = row;
 }
 
 SimTime Timeline::bucket_end(SimTime at) const {
@@ -69,19 +106,22 @@ SimTime Timeline::bucket_end(SimTime at) const {
 std::vector<TimelineRow> Timeline::rows() const {
   std::vector<TimelineRow> out;
   for (const Bucket& bucket : buckets_) {
-    std::array<const Kept*, 8> kept = {
-        &bucket.first,   &bucket.last,     &bucket.most_device,  &bucket.most_allocated,
-        &bucket.most_kv, &bucket.least_kv, &bucket.most_running, &bucket.most_waiting};
-    if (bucket.first.sequence == 0) {
+    if (bucket.first_sequence == 0) {
       continue;
     }
-    std::sort(kept.begin(), kept.end(),
-              [](const Kept* left, const Kept* right) { return left->sequence < right->sequence; });
+    std::vector<std::pair<std::uint64_t, const TimelineRow*>> kept = {
+        {bucket.first_sequence, &bucket.first}, {bucket.last_sequence, &bucket.last}};
+    for (const Extreme& extreme : bucket.extremes) {
+      if (extreme.sequence != bucket.first_sequence && extreme.sequence != bucket.last_sequence) {
+        kept.emplace_back(extreme.sequence, &extreme.row);
+      }
+    }
+    std::sort(kept.begin(), kept.end());
     std::uint64_t last = 0;
-    for (const Kept* candidate : kept) {
-      if (candidate->sequence != last) {
-        out.push_back(candidate->row);
-        last = candidate->sequence;
+    for (const auto& [sequence, row] : kept) {
+      if (sequence != last) {
+        out.push_back(*row);
+        last = sequence;
       }
     }
   }

@@ -7,6 +7,7 @@
 // happened, nor on whether rows between the ends of a uniform stretch were offered.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -46,22 +47,29 @@ class Timeline {
   [[nodiscard]] std::vector<TimelineRow> rows() const;
 
  private:
-  struct Kept {
-    std::uint64_t sequence = 0;  // order of offering; 0 = empty
+  // What a bucket keeps an extreme of.
+  enum Measure : std::size_t { kDevice, kAllocated, kKv, kRunning, kWaiting, kLeastKv };
+  static constexpr std::size_t kMeasures = 6;
+  using Values = std::array<std::int64_t, kMeasures>;
+
+  struct Extreme {
+    std::uint64_t sequence = 0;  // of the row; that of `last` while the row lies there
+    std::int64_t value = 0;      // larger wins; negated where a minimum is kept
     TimelineRow row;
   };
   struct Bucket {
-    Kept first;
-    Kept last;
-    Kept most_device;
-    Kept most_allocated;
-    Kept most_kv;
-    Kept least_kv;
-    Kept most_running;
-    Kept most_waiting;
+    std::uint64_t first_sequence = 0;  // 0: empty
+    std::uint64_t last_sequence = 0;
+    TimelineRow first;
+    TimelineRow last;
+    std::array<Extreme, kMeasures> extremes;
   };
 
-  static void merge(Bucket& into, const Bucket& later);
+  static Values values_of(const TimelineRow& row);
+  // Whether a later `candidate` takes the place of `held`.
+  static bool wins(std::size_t measure, std::int64_t candidate, std::int64_t held);
+  static void settle(Bucket& bucket);
+  static void merge(Bucket& into, Bucket& later);
   void widen();
 
   std::int64_t width_;
