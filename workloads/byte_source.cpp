@@ -188,6 +188,16 @@ class ZstdInput : public ByteInput {
   bool inside_frame_ = false;
 };
 
+std::unique_ptr<ByteInput> decompressed(std::unique_ptr<ByteInput> raw, std::string_view head) {
+  if (head.starts_with("\x1f\x8b")) {
+    return std::make_unique<GzipInput>(std::move(raw));
+  }
+  if (head == "\x28\xb5\x2f\xfd") {
+    return std::make_unique<ZstdInput>(std::move(raw));
+  }
+  return raw;
+}
+
 }  // namespace
 
 LineReader::LineReader(const std::string& path) : name_(path == "-" ? "standard input" : path) {
@@ -198,17 +208,13 @@ LineReader::LineReader(const std::string& path) : name_(path == "-" ? "standard 
   } catch (const std::runtime_error& error) {
     throw ConfigError(Problem{name_, "", "", "a readable file", error.what()});
   }
-  if (head.starts_with("\x1f\x8b")) {
-    input_ = std::make_unique<GzipInput>(std::move(file));
-  } else if (head == "\x28\xb5\x2f\xfd") {
-    input_ = std::make_unique<ZstdInput>(std::move(file));
-  } else {
-    input_ = std::move(file);
-  }
+  input_ = decompressed(std::move(file), head);
 }
 
-LineReader::LineReader(std::string text, std::string name)
-    : name_(std::move(name)), input_(std::make_unique<TextInput>(std::move(text))) {}
+LineReader::LineReader(std::string text, std::string name) : name_(std::move(name)) {
+  const std::string head = text.substr(0, 4);
+  input_ = decompressed(std::make_unique<TextInput>(std::move(text)), head);
+}
 
 LineReader::~LineReader() = default;
 
@@ -268,6 +274,28 @@ bool LineReader::next(std::string_view& line) {
     refill();
     searched = begin_ + known;
   }
+}
+
+std::string_view LineReader::peek(std::size_t count) {
+  while (end_ - begin_ < count && !exhausted_) {
+    refill();
+  }
+  return std::string_view(buffer_).substr(begin_, std::min(count, end_ - begin_));
+}
+
+std::string LineReader::read_rest(std::size_t limit) {
+  std::string rest(buffer_, begin_, end_ - begin_);
+  begin_ = end_;
+  while (!exhausted_) {
+    refill();
+    rest.append(buffer_, begin_, end_ - begin_);
+    begin_ = end_;
+    if (rest.size() > limit) {
+      throw ConfigError(
+          Problem{name_, "", "a larger file", fmt::format("at most {} bytes", limit), ""});
+    }
+  }
+  return rest;
 }
 
 void LineReader::unread() {

@@ -33,6 +33,12 @@ class LineReader {
   // The line just given out will be given again. Once after each next().
   void unread();
 
+  // The first bytes still to come, at most `count`, without taking them. Before the first next().
+  std::string_view peek(std::size_t count);
+
+  // All bytes still to come. Throws ConfigError beyond `limit`.
+  std::string read_rest(std::size_t limit);
+
   // Lines given out so far: the number of the current one.
   [[nodiscard]] std::int64_t line_number() const { return line_number_; }
   [[nodiscard]] const std::string& name() const { return name_; }

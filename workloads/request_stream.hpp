@@ -94,17 +94,25 @@ class RequestStream {
 std::optional<TraceRequest> next_request(RequestStream& stream);
 
 struct TraceOptions {
-  std::string format;  // empty: detected by column or key names; "NAME" or "NAME:block=N"
+  // Empty: detected by column or key names. "NAME", "NAME:block=N" (tokens per block id),
+  // "servegen:start=SECONDS,duration=SECONDS".
+  std::string format;
   // Rows with output 0 (failed or cut requests): dropped, or sent as prefill with one token.
   enum class ZeroOutput { kDrop, kOneToken };
   ZeroOutput zero_output = ZeroOutput::kDrop;
   // Sessions of an agentic trace that run at once; their rows have no absolute times.
   std::int64_t concurrent_sessions = 8;
+  // For traces that are distributions (ServeGen).
+  std::uint64_t seed = 0;
 };
 
 // Opens a trace (plain, gzip or zstd by its first bytes; "-": standard input). Throws ConfigError
 // for what cannot be read; a bad row throws from here or from next_arrival().
 std::unique_ptr<RequestStream> open_trace(const std::string& path,
+                                          const TraceOptions& options = {});
+
+// The same for bytes already in memory; `name` stands for the file in messages.
+std::unique_ptr<RequestStream> read_trace(const std::string& bytes, const std::string& name,
                                           const TraceOptions& options = {});
 
 // Requests made up from a description, see workloads/README.md:

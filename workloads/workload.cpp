@@ -21,6 +21,7 @@ std::unique_ptr<RequestStream> make_workload(const WorkloadOptions& options) {
     TraceOptions trace_options;
     trace_options.format = options.trace_format;
     trace_options.zero_output = options.zero_output;
+    trace_options.seed = options.seed;
     if (options.closed_loop) {
       trace_options.concurrent_sessions = *options.closed_loop;
     }
