@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""The program as a user meets it: exit codes, files, one clear message for bad input.
+
+    cli_test.py PROGRAM
+"""
+import csv
+import gzip
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = os.path.abspath(sys.argv.pop(1))
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+SAMPLE = ROOT / "workloads" / "samples" / "azure_conv_500.csv"
+LLAMA = ["--launch", "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 16384",
+         "--gpu", "H100-80GB", "--engine-version", "0.19.0"]
+LEAVES = 20
+
+
+def read_csv(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+class Cli(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.root = pathlib.Path(self.folder.name)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def run_oomcast(self, *words, stdin=None):
+        return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, check=False,
+                              cwd=self.root, stdin=stdin)
+
+    def refuses(self, *words, mentions=(), stdin=None):
+        """Exit 2, every word of `mentions` on stderr, nothing on stdout, nothing left behind."""
+        before = sorted(self.root.rglob("*"))
+        done = self.run_oomcast(*words, stdin=stdin)
+        self.assertEqual(done.returncode, 2, done)
+        message = done.stderr.decode(errors="replace")
+        for word in mentions:
+            self.assertIn(word, message)
+        self.assertEqual(done.stdout, b"")
+        self.assertEqual(sorted(self.root.rglob("*")), before)
+        return message
+
+    def replay(self, name, *words):
+        out = self.root / name
+        done = self.run_oomcast("replay", *LLAMA, "--out", out, *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return out
+
+    # ---- what works -----------------------------------------------------------------------------
+
+    def test_plan_json_follows_the_contract(self):
+        done = self.run_oomcast("plan", *LLAMA, "--json")
+        self.assertEqual(done.returncode, 0)
+        plan = json.loads(done.stdout)
+        self.assertEqual(plan["schema"], "oomcast.plan/1")
+        rank = plan["ranks"][0]
+        self.assertEqual(len(rank["classes"]), LEAVES)
+        self.assertEqual([p["phase"] for p in rank["phases"]],
+                         ["context", "communicators", "load", "profile", "kv", "capture", "warmup",
+                          "ready"])
+        self.assertEqual(plan["outcome"]["kind"], "served")
+        self.assertAlmostEqual(plan["engine_report"]["weights_gib"], 14.99, delta=0.02)
+
+    def test_replay_writes_its_files_and_conserves_bytes(self):
+        out = self.replay("run", "--trace", SAMPLE)
+        rows = read_csv(out / "timeline.csv")
+        leaves = [name for name in rows[0] if "." in name]
+        self.assertEqual(len(leaves), LEAVES)
+        for row in rows:
+            self.assertEqual(sum(int(row[name]) for name in leaves), int(row["device_used_bytes"]))
+        requests = read_csv(out / "requests.csv")
+        self.assertEqual(len(requests), 500)
+        record = json.loads((out / "record.json").read_text())
+        self.assertEqual(record["totals"]["finished"], 500)
+        workload = record["workload"][0]
+        self.assertEqual(workload["read"],
+                         workload["kept"] + sum(d["count"] for d in workload["dropped"].values()))
+
+    def test_same_input_same_bytes_and_step_by_step_too(self):
+        runs = [self.replay("a", "--trace", SAMPLE), self.replay("b", "--trace", SAMPLE),
+                self.replay("c", "--trace", SAMPLE, "--step-by-step")]
+        for name in ("timeline.csv", "requests.csv", "config.resolved.json"):
+            self.assertEqual(len({(run / name).read_bytes() for run in runs}), 1, name)
+        records = [json.loads((run / "record.json").read_text()) for run in runs]
+        for record in records:
+            del record["meta"]
+        self.assertEqual(records[0], records[1])
+        self.assertEqual(records[0], records[2])
+
+    def test_a_pipe_and_gzip_read_alike(self):
+        packed = self.root / "t.csv.gz"
+        packed.write_bytes(gzip.compress(SAMPLE.read_bytes()))
+        a = self.replay("a", "--trace", packed)
+        with open(SAMPLE, "rb") as pipe:
+            done = self.run_oomcast("replay", *LLAMA, "--out", "b", "--trace", "-", stdin=pipe)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((a / "requests.csv").read_bytes(),
+                         (self.root / "b" / "requests.csv").read_bytes())
+
+    def test_exit_3_when_it_does_not_fit(self):
+        words = ["--launch", "vllm serve Qwen/Qwen3-14B", "--gpu", "RTX4090"]
+        self.assertEqual(self.run_oomcast("plan", *words).returncode, 3)
+        done = self.run_oomcast("replay", *words, "--trace", SAMPLE, "--out", "r")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        record = json.loads((self.root / "r" / "record.json").read_text())
+        self.assertFalse(record["outcome"]["fits"])
+
+    def test_lists(self):
+        for kind in ("models", "gpus", "engines", "formats"):
+            done = self.run_oomcast("list", kind, "--json")
+            self.assertEqual(done.returncode, 0)
+            self.assertGreater(len(json.loads(done.stdout)), 0)
+
+    # ---- what is refused ------------------------------------------------------------------------
+
+    def test_unknown_names_offer_the_nearest(self):
+        self.refuses("plna", mentions=["plan"])
+        self.refuses("plan", "--lunch", "x", mentions=["--launch"])
+        self.refuses("plan", *LLAMA[:2], "--gpu", "H10-80GB", mentions=["H100-80GB"])
+        self.refuses("plan", "--gpu", "H100", "--launch",
+                     "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-seq-s 4",
+                     mentions=["max-num-seqs"])
+        self.refuses("plan", "--gpu", "H100", "--launch", "vllm serve meta-llama/Lama-3.1-8B-Instruct",
+                     mentions=["meta-llama/Llama-3.1-8B-Instruct", "--model-config"])
+        self.refuses("list", "modles", mentions=["models"])
+
+    def test_all_problems_at_once(self):
+        message = self.refuses("plan", "--gpu", "nothing", "--launch",
+                               "vllm serve Qwen/Qwen3-8B --max-num-seqs x --block-size 9999999999999",
+                               "--assume", "what=1")
+        self.assertGreaterEqual(len(message.splitlines()), 4)
+
+    def test_other_engines_are_named(self):
+        self.refuses("plan", "--gpu", "H100", "--launch",
+                     "python -m sglang.launch_server --model-path Qwen/Qwen3-8B", mentions=["sglang"])
+
+    def test_bad_traces(self):
+        good = SAMPLE.read_bytes()
+        traces = {
+            "empty": b"",
+            "junk": bytes(range(256)) * 64,
+            "columns": b"a,b,c\n1,2,3\n",
+            "truncated.gz": gzip.compress(good)[:2000],
+            "nan": b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,nan,5\n",
+            "negative": b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,-3,5\n",
+            "huge": b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,"
+                    b"99999999999999999999,5\n",
+            "cells": b"TIMESTAMP,ContextTokens,GeneratedTokens\n" + b"x" * 100_000 + b",1,1\n",
+        }
+        for name, content in traces.items():
+            path = self.root / name
+            path.write_bytes(content)
+            with self.subTest(name):
+                message = self.refuses("replay", *LLAMA, "--trace", path, "--out", "out",
+                                       mentions=[name])
+                self.assertLess(len(message), 2000)
+        self.refuses("replay", *LLAMA, "--trace", "no-such-file", "--out", "out",
+                     mentions=["no-such-file"])
+
+    def test_bad_configs(self):
+        configs = {
+            "deep.json": "[" * 10_000 + "]" * 10_000,
+            "other.json": json.dumps({"train_batch_size": 8, "optimizer": "adam"}),
+            "keys.json": json.dumps({"architectures": ["LlamaForCausalLM"], "hidden_size": 4096}),
+            "text.json": "not json",
+            "huge.json": json.dumps({"architectures": ["LlamaForCausalLM"], "hidden_size": 10**18,
+                                     "num_hidden_layers": 10**9, "num_attention_heads": 32,
+                                     "intermediate_size": 1, "vocab_size": 32000}),
+        }
+        for name, content in configs.items():
+            path = self.root / name
+            path.write_text(content)
+            with self.subTest(name):
+                self.refuses("plan", *LLAMA, "--model-config", path, mentions=[name])
+
+    def test_outputs_that_cannot_be_written(self):
+        (self.root / "full").mkdir()
+        (self.root / "full" / "kept").write_text("mine")
+        self.refuses("replay", *LLAMA, "--trace", SAMPLE, "--out", "full", mentions=["full"])
+        self.refuses("replay", *LLAMA, "--trace", SAMPLE, "--out", "/proc/nowhere/x",
+                     mentions=["/proc/nowhere/x"])
+        if os.path.exists("/dev/full"):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([PROGRAM, "plan", *LLAMA], stdout=full, check=False,
+                                      stderr=subprocess.PIPE)
+            self.assertEqual(done.returncode, 2)
+
+    def test_bad_calibrations(self):
+        path = self.root / "c.json"
+        for content in ({"schema": "x"}, {"schema": "oomcast.calibration/1", "gpu": "NVIDIA L40S"},
+                        {"schema": "oomcast.calibration/1", "gpu": "NVIDIA H100 80GB HBM3",
+                         "memory": {"context_mib": -1}, "step_tim": {}}):
+            path.write_text(json.dumps(content))
+            with self.subTest(str(content)):
+                self.refuses("plan", *LLAMA, "--calibration", path, mentions=["c.json"])
+
+
+if __name__ == "__main__":
+    unittest.main()
