@@ -43,9 +43,13 @@ double seconds(const JsonView& view, const char* key, double unit) {
 }  // namespace
 
 Calibration read_calibration(const std::string& path) {
-  const Json json = read_json_file(path);
+  return parse_calibration(read_text_file(path), path);
+}
+
+Calibration parse_calibration(std::string_view text, const std::string& source) {
+  const Json json = parse_json(text, source);
   Problems problems;
-  const JsonView view(json, path, "", problems);
+  const JsonView view(json, source, "", problems);
   problems.raise_if_any();
   known_keys(view, {"schema", "gpu", "engine", "engine_version", "memory", "step_time"});
   if (view.text("schema").value_or("") != "oomcast.calibration/1") {
@@ -55,7 +59,7 @@ Calibration read_calibration(const std::string& path) {
     view.complain("engine", "\"vllm\"");
   }
   Calibration out;
-  out.source = path;
+  out.source = source;
   out.gpu = view.text("gpu").value_or("");
   if (out.gpu.empty()) {
     view.complain("gpu", "the card it was measured on");

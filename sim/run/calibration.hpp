@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "sim/engines/vllm/deployment.hpp"
 #include "sim/latency/step_time.hpp"
@@ -28,6 +29,7 @@ struct Calibration {
 
 // Throws ConfigError for a file that is no calibration, unknown keys and values out of range.
 Calibration read_calibration(const std::string& path);
+Calibration parse_calibration(std::string_view text, const std::string& source);
 
 // Puts the coefficients into the input of the startup. Throws ConfigError for another card; another
 // engine version is used with a warning.
