@@ -21,10 +21,15 @@ std::int64_t cases() {
   return text != nullptr ? std::atoll(text) : 1500;  // NOLINT(cert-err34-c): 0 runs nothing
 }
 
-// A broken invariant aborts; it must say in which case.
 std::int64_t current_seed = -1;
-const CheckHook kFormerHook =
+
+// A broken invariant aborts; it must say in which case.
+class SchedulerProperty : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
     set_check_hook([] { fmt::print(stderr, "property case: seed {}\n", current_seed); });
+  }
+};
 
 struct Arrival {
   std::int64_t step = 0;
@@ -311,7 +316,7 @@ std::int64_t compare_fast_forward(const Case& made, RandomStream& random) {
   return jumped;
 }
 
-TEST(SchedulerProperty, FastForwardLeavesTheStateOfSingleSteps) {
+TEST_F(SchedulerProperty, FastForwardLeavesTheStateOfSingleSteps) {
   std::int64_t jumped = 0;
   for (std::int64_t seed = 0; seed < cases(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -324,7 +329,7 @@ TEST(SchedulerProperty, FastForwardLeavesTheStateOfSingleSteps) {
 }
 
 // The same content, once as "nobody shares it" and once under ids of its own that are indexed.
-TEST(SchedulerProperty, UnsharedContentNeedsNoIndex) {
+TEST_F(SchedulerProperty, UnsharedContentNeedsNoIndex) {
   for (std::int64_t seed = 0; seed < cases(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     current_seed = seed;
@@ -354,7 +359,7 @@ TEST(SchedulerProperty, UnsharedContentNeedsNoIndex) {
 
 // Models without fast-forward: blocks are conserved in every step, all requests end, and two runs
 // are the same run.
-TEST(SchedulerProperty, EveryModelConservesBlocksAndRepeatsItself) {
+TEST_F(SchedulerProperty, EveryModelConservesBlocksAndRepeatsItself) {
   for (std::int64_t seed = 0; seed < cases(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     current_seed = seed;

@@ -5,8 +5,8 @@
 namespace oomcast::kv {
 namespace {
 
-HashChain chain(std::vector<ContentSegment> segments, std::int64_t block, std::int64_t lookahead,
-                std::int64_t known) {
+HashChain chain(const std::vector<ContentSegment>& segments, std::int64_t block,
+                std::int64_t lookahead, std::int64_t known) {
   HashChain made;
   made.set_sizes(block, lookahead);
   for (const ContentSegment& segment : segments) {
