@@ -38,6 +38,7 @@ void BlockPool::take(std::int64_t count, std::vector<BlockId>& table) {
     if (taken.hash == Hash::kIndexed) {
       forget(block);
       ++unhashed;
+      ++evictions_;
     } else if (taken.hash == Hash::kPrivate) {
       taken.hash = Hash::kNone;
       ++unhashed;

@@ -75,8 +75,9 @@ class BlockPool {
   // The first key of the block and its tokens; 0 if it has none.
   [[nodiscard]] BlockKey first_key(BlockId block) const;
   [[nodiscard]] std::int64_t first_key_tokens(BlockId block) const;
-  // Changes whenever a block is inserted into the index.
+  // Change whenever a key enters the index, and whenever one leaves it because its block is taken.
   [[nodiscard]] std::uint64_t insertions() const { return insertions_; }
+  [[nodiscard]] std::uint64_t evictions() const { return evictions_; }
 
   // Free list from front to back; for tests and digests.
   [[nodiscard]] std::vector<BlockId> free_list() const;
@@ -124,6 +125,7 @@ class BlockPool {
   std::int64_t free_ = 0;
   std::int64_t cached_free_ = 0;
   std::uint64_t insertions_ = 0;
+  std::uint64_t evictions_ = 0;
   std::vector<Block> blocks_;
   std::vector<Entry> entries_;
   // The free list: ring_[head_ .. tail_), modulo its size, a power of two that is at least twice
@@ -149,6 +151,7 @@ inline BlockId BlockPool::take() {
   --free_;
   if (taken.hash != Hash::kNone) {
     --cached_free_;
+    evictions_ += taken.hash == Hash::kIndexed ? 1 : 0;
     forget(block);
   }
   taken.references = 1;

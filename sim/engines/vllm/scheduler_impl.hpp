@@ -78,9 +78,12 @@ class Scheduler::Impl {
   struct Refused {
     Slot slot = kNoSlot;
     std::uint64_t serial = 0;
+    std::int64_t known = 0;  // its tokens then; output in flight may still arrive
     std::uint64_t insertions = 0;
+    std::uint64_t evictions = 0;
     std::uint64_t frees = 0;
-    bool full_sequence = false;
+    bool full_sequence = false;  // whatever the budget
+    bool firm = false;           // evictions can only raise what it needs
     std::int64_t tokens_left = 0;
     std::int64_t queued = 0;
   };
@@ -131,7 +134,7 @@ class Scheduler::Impl {
   void advance_entry(Entry& entry);
   void count_entry(const Entry& entry);
   void fill_detail(const Entry& entry, std::size_t position);
-  void remember_refusal(Slot slot, bool full_sequence, const Budget& budget);
+  void remember_refusal(Slot slot, bool full_sequence, bool firm, const Budget& budget);
   [[nodiscard]] bool still_refused(std::int64_t tokens_left) const;
 
   // scheduler_output.cpp

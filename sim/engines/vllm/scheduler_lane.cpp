@@ -242,12 +242,14 @@ std::int64_t Scheduler::Impl::steady_steps(std::int64_t limit) {
     return 0;
   }
   const std::int64_t left = std::min(max_scheduled_, max_batched_) - lane_.size();
-  bool hits_matter = false;
+  bool hashes_matter = false;
+  bool evictions_matter = false;
   if (waiting_.size() > 0 && running_.size() < max_active_ && left > 0) {
     if (!still_refused(max_scheduled_ - lane_.size())) {
       return 0;
     }
-    hits_matter = lane_.indexable() > 0;
+    hashes_matter = lane_.indexable() > 0;
+    evictions_matter = !refused_.firm;
   }
   while (lane_.has_end()) {
     const Lane::End& end = lane_.next_end();
@@ -258,12 +260,11 @@ std::int64_t Scheduler::Impl::steady_steps(std::int64_t limit) {
   }
   std::int64_t steps = std::min(limit, lane_.next_end().step - step_);
   steps = steps_until_blocks_end(steps);
-  if (hits_matter) {
-    // A block that is hashed on the way could be what the head of the queue waits for.
-    for (std::int64_t i = 0; i < steps; ++i) {
-      if (!lane_.at_boundary(step_ + i + 1 - (depth_ - 1)).empty()) {
-        return i;
-      }
+  // Blocks that are hashed or evicted on the way could let the head of the queue in.
+  for (std::int64_t i = 0; (hashes_matter || evictions_matter) && i < steps; ++i) {
+    if ((hashes_matter && !lane_.at_boundary(step_ + i + 1 - (depth_ - 1)).empty()) ||
+        (evictions_matter && !lane_.at_boundary(step_ + i).empty())) {
+      return i;
     }
   }
   return std::max<std::int64_t>(steps, 0);

@@ -267,7 +267,7 @@ Scheduler::Impl::Verdict Scheduler::Impl::try_admit(Slot slot, Budget& budget) {
     tokens = std::min(tokens, budget.threshold);
   }
   if (!config_.enable_chunked_prefill && tokens > left) {
-    remember_refusal(slot, false, budget);
+    remember_refusal(slot, false, true, budget);  // a shorter hit leaves more to compute
     return Verdict::kStop;
   }
   tokens = align_to_states(request, std::min(tokens, left), hit.tokens);
@@ -285,7 +285,11 @@ Scheduler::Impl::Verdict Scheduler::Impl::try_admit(Slot slot, Budget& budget) {
   ask.full_sequence = rules_.full_sequence_check && config_.scheduler_reserve_full_isl;
   ask.headroom = rules_.watermark && running_.size() > 0;
   if (const Refusal refusal = kv_.allocate(request, ask); refusal != Refusal::kNone) {
-    remember_refusal(slot, refusal == Refusal::kFullSequence, budget);
+    // A chunk behind a shorter hit ends earlier and may need fewer blocks.
+    const bool whole = refusal == Refusal::kFullSequence;
+    const std::int64_t chunk = budget.threshold > 0 ? std::min(left, budget.threshold) : left;
+    const bool firm = whole || hit.tokens == 0 || request.known() <= chunk;
+    remember_refusal(slot, whole, firm, budget);
     return Verdict::kStop;
   }
   admit(slot, hit, tokens, drafts, budget);
@@ -323,9 +327,18 @@ void Scheduler::Impl::push_entry(Slot slot, std::int64_t tokens, std::int64_t dr
   current_->entries.push_back({slot, at(slot).serial, tokens, drafts, hit, kind, false});
 }
 
-void Scheduler::Impl::remember_refusal(Slot slot, bool full_sequence, const Budget& budget) {
-  refused_ = {slot,          at(slot).serial, kv_.pool().insertions(),          frees_,
-              full_sequence, budget.tokens,   running_.size() + waiting_.size()};
+void Scheduler::Impl::remember_refusal(Slot slot, bool full_sequence, bool firm,
+                                       const Budget& budget) {
+  refused_.slot = slot;
+  refused_.serial = at(slot).serial;
+  refused_.known = at(slot).known();
+  refused_.insertions = kv_.pool().insertions();
+  refused_.evictions = kv_.pool().evictions();
+  refused_.frees = frees_;
+  refused_.full_sequence = full_sequence;
+  refused_.firm = firm;
+  refused_.tokens_left = budget.tokens;
+  refused_.queued = running_.size() + waiting_.size();
 }
 
 // Whether the head of the queue was refused before and nothing has changed since that could let it
@@ -333,8 +346,9 @@ void Scheduler::Impl::remember_refusal(Slot slot, bool full_sequence, const Budg
 bool Scheduler::Impl::still_refused(std::int64_t tokens_left) const {
   const Slot head = waiting_.front();
   return lane_possible_ && head != kNoSlot && head == refused_.slot &&
-         at(head).serial == refused_.serial && refused_.frees == frees_ &&
-         refused_.insertions == kv_.pool().insertions() && running_.size() > 0 &&
+         at(head).serial == refused_.serial && at(head).known() == refused_.known &&
+         refused_.frees == frees_ && refused_.insertions == kv_.pool().insertions() &&
+         running_.size() > 0 && (refused_.firm || refused_.evictions == kv_.pool().evictions()) &&
          (refused_.full_sequence || (refused_.tokens_left == tokens_left &&
                                      refused_.queued == running_.size() + waiting_.size()));
 }
