@@ -36,7 +36,7 @@ namespace {
 
 using detail::ByteInput;
 
-constexpr std::size_t kChunk = std::size_t{1} << 18;
+constexpr std::size_t kChunk = std::size_t{1} << 16;
 
 struct CutOff : std::runtime_error {
   CutOff() : std::runtime_error("the compressed data ends in the middle") {}
@@ -296,6 +296,12 @@ std::string LineReader::read_rest(std::size_t limit) {
     }
   }
   return rest;
+}
+
+void LineReader::skip_to(std::int64_t line) {
+  std::string_view passed;
+  while (line_number_ < line && next(passed)) {
+  }
 }
 
 void LineReader::unread() {

@@ -30,6 +30,9 @@ class LineReader {
   // damaged or truncated stream and for a line over the limit.
   bool next(std::string_view& line);
 
+  // Passes over lines until `line_number()` is `line`.
+  void skip_to(std::int64_t line);
+
   // The line just given out will be given again. Once after each next().
   void unread();
 

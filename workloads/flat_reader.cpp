@@ -21,7 +21,7 @@ int digits_of(TimeUnit unit) {
   return 0;
 }
 
-class FlatReader : public RowReader {
+class FlatReader : public SeekableRowReader {
  public:
   FlatReader(std::unique_ptr<LineReader> lines, const FlatFormat& format,
              const TraceOptions& options)
@@ -64,7 +64,15 @@ class FlatReader : public RowReader {
     return false;
   }
 
-  [[nodiscard]] const ReadSummary& summary() const override { return summary_; }
+  [[nodiscard]] ReadSummary summary() const override {
+    ReadSummary summary = summary_;
+    if (source_->repeated_headers() > 0) {
+      summary.notes.emplace_back("repeated header lines were passed over");
+    }
+    return summary;
+  }
+  [[nodiscard]] std::int64_t line() const override { return source_->line(); }
+  void skip_to(std::int64_t line) override { source_->skip_to(line); }
 
   [[nodiscard]] std::string arrival_text() const override {
     return std::string(field(arrival_).value_or(""));
@@ -139,7 +147,7 @@ bool FlatReader::read_content(TraceRequest& request) {
   if (ids == nullptr) {
     return true;
   }
-  const auto row_number = static_cast<std::uint64_t>(summary_.read);
+  const auto row_number = static_cast<std::uint64_t>(source_->line());
   auto segments =
       segments_of_blocks(*ids, request.input.count(), format_.block_size,
                          format_.last_block_is_partial, scope_, content_id(scope_ + 1, row_number));
@@ -197,8 +205,9 @@ bool FlatReader::read_row(Row& row) {
 
 }  // namespace
 
-std::unique_ptr<RowReader> open_flat(std::unique_ptr<LineReader> lines, const FlatFormat& format,
-                                     const TraceOptions& options) {
+std::unique_ptr<SeekableRowReader> open_flat(std::unique_ptr<LineReader> lines,
+                                             const FlatFormat& format,
+                                             const TraceOptions& options) {
   return std::make_unique<FlatReader>(std::move(lines), format, options);
 }
 

@@ -43,8 +43,8 @@ struct FlatFormat {
   bool session_is_content = false;
 };
 
-std::unique_ptr<RowReader> open_flat(std::unique_ptr<LineReader> lines, const FlatFormat& format,
-                                     const TraceOptions& options);
+std::unique_ptr<SeekableRowReader> open_flat(std::unique_ptr<LineReader> lines,
+                                             const FlatFormat& format, const TraceOptions& options);
 
 // "2023-11-16 18:15:46.6805900", "2024-05-10T00:00:00.009Z", "...+02:00": nanoseconds since 1970,
 // UTC where no zone is named; nullopt if it is none of these.

@@ -6,6 +6,7 @@
 #include "sim/core/error.hpp"
 #include "workloads/record.hpp"
 #include "workloads/request_stream.hpp"
+#include "workloads/row_reader.hpp"
 
 namespace oomcast::workloads {
 namespace {
@@ -143,31 +144,12 @@ class MergedStream : public RequestStream {
   std::int64_t index_ = 0;
 };
 
-void add_reasons(std::map<std::string, ReadSummary::Reason>& into,
-                 const std::map<std::string, ReadSummary::Reason>& from) {
-  for (const auto& [reason, entry] : from) {
-    ReadSummary::Reason& sum = into[reason];
-    if (sum.count == 0) {
-      sum.first = entry.first;
-    }
-    sum.count += entry.count;
-  }
-}
-
 ReadSummary MergedStream::summary() const {
   ReadSummary sum;
   for (const auto& stream : streams_) {
     const ReadSummary one = stream->summary();
     sum.format += (sum.format.empty() ? "" : " + ") + one.format;
-    sum.read += one.read;
-    sum.kept += one.kept;
-    add_reasons(sum.dropped, one.dropped);
-    add_reasons(sum.changed, one.changed);
-    for (const std::string& note : one.notes) {
-      if (std::find(sum.notes.begin(), sum.notes.end(), note) == sum.notes.end()) {
-        sum.notes.push_back(note);
-      }
-    }
+    add_summary(sum, one);
     sum.origin = sum.origin.empty() ? one.origin : sum.origin;
   }
   return sum;

@@ -125,6 +125,7 @@ class CsvRecords : public RecordSource {
     if (next_filled(*lines_, line)) {
       cells_ = CsvCells(separator_of(line));
       names_ = header_names(line);
+      header_ = line;
     }
   }
 
@@ -135,9 +136,11 @@ class CsvRecords : public RecordSource {
 
   bool next() override {
     std::string_view line;
-    if (!next_filled(*lines_, line)) {
-      return false;
-    }
+    do {
+      if (!next_filled(*lines_, line)) {
+        return false;
+      }
+    } while (repeats_header(line));
     if (!cells_.split(line)) {
       join_open_quotes(line);
     }
@@ -161,6 +164,12 @@ class CsvRecords : public RecordSource {
   }
 
  private:
+  bool repeats_header(std::string_view line) {
+    const bool repeats = line == header_;
+    repeated_headers_ += repeats ? 1 : 0;
+    return repeats;
+  }
+
   void join_open_quotes(std::string_view line) {
     joined_ = line;
     bool closed = false;
@@ -175,6 +184,7 @@ class CsvRecords : public RecordSource {
     }
   }
 
+  std::string header_;
   std::vector<std::string> names_;
   CsvCells cells_;
   std::string joined_;

@@ -34,10 +34,16 @@ class RecordSource {
   [[nodiscard]] virtual const std::vector<std::int64_t>* list(int wanted) const = 0;
 
   [[nodiscard]] std::string place() const { return lines_->place(); }
+  // Of the row's last line, and moving on to another one (after the first line).
+  [[nodiscard]] std::int64_t line() const { return lines_->line_number(); }
+  void skip_to(std::int64_t line) { lines_->skip_to(line); }
+  // Lines that only repeat the header, as concatenated files have them; they are no rows.
+  [[nodiscard]] std::int64_t repeated_headers() const { return repeated_headers_; }
   [[nodiscard]] const std::string& name() const { return lines_->name(); }
 
  protected:
   std::unique_ptr<LineReader> lines_;  // NOLINT(*-non-private-*): shared with the two kinds below
+  std::int64_t repeated_headers_ = 0;  // NOLINT(*-non-private-*)
 };
 
 // What the first line says about a file.

@@ -1,11 +1,23 @@
 #include "workloads/row_reader.hpp"
 
+#include <algorithm>
 #include <charconv>
 
 #include "sim/core/digest.hpp"
 
 namespace oomcast::workloads {
 namespace {
+
+void add_reasons(std::map<std::string, ReadSummary::Reason>& into,
+                 const std::map<std::string, ReadSummary::Reason>& from) {
+  for (const auto& [reason, entry] : from) {
+    ReadSummary::Reason& sum = into[reason];
+    if (sum.count == 0) {
+      sum.first = entry.first;
+    }
+    sum.count += entry.count;
+  }
+}
 
 // Enough to see what is wrong with a file; reading on would only repeat it.
 constexpr std::size_t kMostProblems = 10;
@@ -117,6 +129,18 @@ bool RowChecker::row_is_bad() {
     problems_.raise_if_any();
   }
   return bad;
+}
+
+void add_summary(ReadSummary& sum, const ReadSummary& part) {
+  sum.read += part.read;
+  sum.kept += part.kept;
+  add_reasons(sum.dropped, part.dropped);
+  add_reasons(sum.changed, part.changed);
+  for (const std::string& note : part.notes) {
+    if (std::find(sum.notes.begin(), sum.notes.end(), note) == sum.notes.end()) {
+      sum.notes.push_back(note);
+    }
+  }
 }
 
 std::uint64_t content_id(std::uint64_t scope, std::uint64_t id) { return mix64(scope ^ mix64(id)); }

@@ -28,10 +28,22 @@ class RowReader {
 
   // The next row that is kept; false at the end. Throws ConfigError with the first bad rows.
   virtual bool next(Row& row) = 0;
-  [[nodiscard]] virtual const ReadSummary& summary() const = 0;
+  [[nodiscard]] virtual ReadSummary summary() const = 0;
+};
+
+// A reader that can start in the middle of its file.
+class SeekableRowReader : public RowReader {
+ public:
   // The arrival of the row just read, as the trace writes it.
   [[nodiscard]] virtual std::string arrival_text() const = 0;
+  // The line of the row just read.
+  [[nodiscard]] virtual std::int64_t line() const = 0;
+  // Goes on behind that line.
+  virtual void skip_to(std::int64_t line) = 0;
 };
+
+// Adds the counts of one account to another.
+void add_summary(ReadSummary& sum, const ReadSummary& part);
 
 // Keeps the account, collects bad rows, and checks numbers. One for each reader.
 class RowChecker {

@@ -8,6 +8,8 @@ namespace {
 
 // Rows held to put a pipe in order.
 constexpr std::size_t kPipeWindow = 4096;
+// Ordered runs that are merged from a reader each.
+constexpr std::size_t kMostRuns = 64;
 // What the rows held for sorting may take, block ids included.
 constexpr std::size_t kMostHeldBytes = std::size_t{512} << 20;
 
@@ -16,6 +18,8 @@ struct Order {
   std::int64_t origin_ns = 0;
   std::int64_t lateness_ns = 0;  // largest distance of a row behind the latest arrival before it
   std::string origin;
+  // Lines after which an ordered run begins; too many runs: empty.
+  std::vector<std::int64_t> runs = {0};
 };
 
 struct HeldRow {
@@ -43,12 +47,22 @@ std::size_t held_bytes(const Row& row) {
                             "a trace with at least one request", reasons});
 }
 
-Order scan(RowReader& reader, const std::string& name) {
+Order scan(SeekableRowReader& reader, const std::string& name) {
   Order order;
   Row row;
   std::int64_t latest = std::numeric_limits<std::int64_t>::min();
+  std::int64_t previous_ns = latest;
+  std::int64_t previous_line = 0;
   bool first = true;
   while (reader.next(row)) {
+    if (row.arrival_ns < previous_ns && !order.runs.empty()) {
+      order.runs.push_back(previous_line);
+      if (order.runs.size() > kMostRuns) {
+        order.runs.clear();
+      }
+    }
+    previous_ns = row.arrival_ns;
+    previous_line = reader.line();
     if (first || row.arrival_ns < order.origin_ns) {
       order.origin_ns = row.arrival_ns;
       order.origin = reader.arrival_text();
@@ -64,6 +78,60 @@ Order scan(RowReader& reader, const std::string& name) {
   }
   return order;
 }
+
+// Ordered runs of one file, merged by arrival; ties in file order.
+class RunMerger : public RowReader {
+ public:
+  RunMerger(const std::function<std::unique_ptr<SeekableRowReader>()>& open,
+            const std::vector<std::int64_t>& begins) {
+    for (std::size_t i = 0; i < begins.size(); ++i) {
+      Run run;
+      run.reader = open();
+      run.reader->skip_to(begins[i]);
+      run.end_line = i + 1 < begins.size() ? begins[i + 1] : INT64_MAX;
+      runs_.push_back(std::move(run));
+      advance(runs_.back());
+    }
+  }
+
+  bool next(Row& row) override {
+    Run* earliest = nullptr;
+    for (Run& run : runs_) {
+      if (run.has_row && (earliest == nullptr || run.row.arrival_ns < earliest->row.arrival_ns)) {
+        earliest = &run;
+      }
+    }
+    if (earliest == nullptr) {
+      return false;
+    }
+    std::swap(row, earliest->row);
+    advance(*earliest);
+    return true;
+  }
+  [[nodiscard]] ReadSummary summary() const override {
+    ReadSummary sum;
+    sum.format = runs_[0].reader->summary().format;
+    for (const Run& run : runs_) {
+      add_summary(sum, run.reader->summary());
+    }
+    sum.notes.push_back(fmt::format("{} ordered runs were merged", runs_.size()));
+    return sum;
+  }
+
+ private:
+  struct Run {
+    std::unique_ptr<SeekableRowReader> reader;
+    std::int64_t end_line = 0;  // the run's last row ends there
+    Row row;
+    bool has_row = false;
+  };
+
+  static void advance(Run& run) {
+    run.has_row = run.reader->line() < run.end_line && run.reader->next(run.row);
+  }
+
+  std::vector<Run> runs_;
+};
 
 class RowStream : public RequestStream {
  public:
@@ -199,12 +267,18 @@ bool RowStream::prepare() {
 
 }  // namespace
 
-std::unique_ptr<RequestStream> stream_rows(const std::function<std::unique_ptr<RowReader>()>& open,
-                                           bool rereadable, const std::string& name) {
+std::unique_ptr<RequestStream> stream_rows(
+    const std::function<std::unique_ptr<SeekableRowReader>()>& open, bool rereadable,
+    const std::string& name) {
   if (!rereadable) {
     return std::make_unique<RowStream>(open(), name);
   }
   Order order = scan(*open(), name);
+  if (order.runs.size() > 1) {
+    auto merger = std::make_unique<RunMerger>(open, order.runs);
+    order.lateness_ns = 0;
+    return std::make_unique<RowStream>(std::move(merger), std::move(order), name);
+  }
   return std::make_unique<RowStream>(open(), std::move(order), name);
 }
 

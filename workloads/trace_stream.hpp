@@ -13,9 +13,11 @@ namespace oomcast::workloads {
 // called.
 //
 // `rereadable`: the rows are read once before, to check them all and to learn how late a row can
-// stand behind later arrivals; then no more rows are held than lie within that span. A source that
-// cannot be read twice must be in order up to a window of some thousand rows.
-std::unique_ptr<RequestStream> stream_rows(const std::function<std::unique_ptr<RowReader>()>& open,
-                                           bool rereadable, const std::string& name);
+// stand behind later arrivals. A file made of a few ordered runs (traces one behind the other) is
+// then merged from that many readers; else the rows within that span are held and sorted. A source
+// that cannot be read twice must be in order up to a window of some thousand rows.
+std::unique_ptr<RequestStream> stream_rows(
+    const std::function<std::unique_ptr<SeekableRowReader>()>& open, bool rereadable,
+    const std::string& name);
 
 }  // namespace oomcast::workloads

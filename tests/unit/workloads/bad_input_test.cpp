@@ -118,6 +118,19 @@ TEST(BadInput, UnsortedRowsAreSortedStably) {
   EXPECT_EQ(requests[4].arrival.since_start(), kSecond * 5);
 }
 
+TEST(BadInput, RowsInNoOrderAtAllAreSorted) {
+  // More runs than are merged: the rows are held and sorted.
+  std::string text = kHeader;
+  for (int i = 0; i < 5000; ++i) {
+    text += std::to_string(i * 7919 % 5000) + "," + std::to_string(i * 7919 % 5000 + 1) + ",1\n";
+  }
+  const auto requests = read_text(text);
+  ASSERT_EQ(requests.size(), 5000U);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(requests[i].input.count(), static_cast<std::int64_t>(i) + 1);
+  }
+}
+
 std::string compressed(const char* tool, const std::string& text) {
   const TempFile plain(text);
   const std::string out = plain.path() + ".packed";

@@ -110,10 +110,37 @@ double resident_mib() {
   return static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE)) / 1048576.0;
 }
 
+TEST(Modifiers, TracesBehindEachOtherAreMergedInOrder) {
+  const std::string header = "arrival_ns,input_tokens,output_tokens\n";
+  std::string text;
+  for (int copy = 0; copy < 3; ++copy) {
+    text += header;
+    for (int i = 0; i < 4; ++i) {
+      text += std::to_string(i * 10) + "," + std::to_string(100 * copy + i + 1) + "," +
+              (i == 3 ? "0" : "1") + "\n";
+    }
+  }
+  const TempFile file(text);
+  const auto stream = open_trace(file.path());
+  std::vector<std::int64_t> inputs;
+  for (const TraceRequest& request : drain(*stream)) {
+    inputs.push_back(request.input.count());
+  }
+  EXPECT_EQ(inputs, (Times{1, 101, 201, 2, 102, 202, 3, 103, 203}));
+  const ReadSummary summary = stream->summary();
+  EXPECT_EQ(summary.read, 12);
+  EXPECT_EQ(summary.dropped.at("output 0").count, 3);
+  EXPECT_EQ(summary.format, "csv");
+}
+
 TEST(Modifiers, MemoryDoesNotGrowWithTheTrace) {
-  std::string text = "arrival_s,input_tokens,output_tokens\n";
+  // Ten traces behind each other, each with its own clock.
+  std::string text;
   for (int i = 0; i < 400'000; ++i) {
-    text += std::to_string(i) + ".5,100,10\n";
+    if (i % 40'000 == 0) {
+      text += "arrival_s,input_tokens,output_tokens\n";
+    }
+    text += std::to_string(i % 40'000) + ".5,100,10\n";
   }
   const TempFile file(text);
   text.clear();
