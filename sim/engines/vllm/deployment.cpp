@@ -439,6 +439,12 @@ class Resolver {
     for (const models::Assumption& assumption : model().assumptions) {
       out_.assumptions.push_back(models::to_string(assumption));
     }
+    if (has_moe(model())) {
+      out_.warnings.emplace_back(
+          "mixture of experts: expert workspaces follow the Triton kernels' formula and are not "
+          "yet "
+          "validated for other kernels and versions");
+    }
     for (const std::string& note : model().notes) {
       out_.warnings.push_back(note);
     }
