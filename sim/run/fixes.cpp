@@ -26,7 +26,9 @@ class Search {
     if (!deployment_.enforce_eager) {
       attempt("enforce-eager", "true", "--enforce-eager");
     }
-    if (deployment_.kv_dtype != models::DType::kFloat8 && deployment_.gpu.compute_major >= 9) {
+    const int capability = 10 * deployment_.gpu.compute_major + deployment_.gpu.compute_minor;
+    constexpr int kFirstWithFloat8 = 89;
+    if (deployment_.kv_dtype != models::DType::kFloat8 && capability >= kFirstWithFloat8) {
       attempt("kv-cache-dtype", "fp8", "--kv-cache-dtype fp8");
     }
     more_cards();
