@@ -84,6 +84,7 @@ class Serving {
     spec.tie_order = static_cast<std::uint64_t>(index);
     spec.prompt_len = request.input;
     spec.prompt = request.content;
+    spec.output_continues_prompt = request.output_continues_content;
     spec.max_output = request.output;
     switch (scheduler_.add(spec)) {
       case vllm::Added::kQueued:

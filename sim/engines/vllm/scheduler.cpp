@@ -128,9 +128,14 @@ void Scheduler::Impl::set_content(Request& request, const RequestSpec& spec) {
     request.chain.append(
         {private_segment(2 * request.serial), Tokens{request.prompt_len - shared}});
   }
-  request.chain.append({spec.output_content.value_or(private_segment(2 * request.serial + 1)),
-                        Tokens{max_model_len_}});
-  const bool all_shared = shared == request.prompt_len && spec.output_content.has_value();
+  // The last segment is taken as endless: output that continues it needs none of its own.
+  const bool continues = spec.output_continues_prompt && shared > 0 && shared == request.prompt_len;
+  if (!continues) {
+    request.chain.append({spec.output_content.value_or(private_segment(2 * request.serial + 1)),
+                          Tokens{max_model_len_}});
+  }
+  const bool all_shared =
+      continues || (shared == request.prompt_len && spec.output_content.has_value());
   request.indexable =
       all_shared || !kv_.plain()
           ? kAllIndexable

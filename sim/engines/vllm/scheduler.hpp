@@ -49,6 +49,9 @@ struct RequestSpec {
   // Segment whose token k is the k-th output token, so that later prompts can contain the output.
   // Absent: output nobody shares.
   std::optional<std::uint64_t> output_content;
+  // Output continues the last segment of `prompt` instead (a conversation that a later prompt holds
+  // as one growing segment). Ignored where unshared content follows that segment.
+  bool output_continues_prompt = false;
   // Speculative decoding: this request's own tables instead of the config's.
   std::span<const std::int32_t> accept;
   std::span<const std::int32_t> drafts;

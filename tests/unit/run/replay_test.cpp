@@ -74,6 +74,47 @@ TEST(Replay, OneRequestOnPaper) {
   EXPECT_GT(one.rows[0].finish, one.rows[0].first_token);
 }
 
+// A stream of given requests, all known from the start.
+class Given final : public workloads::RequestStream {
+ public:
+  explicit Given(std::vector<workloads::TraceRequest> requests) : requests_(std::move(requests)) {}
+  std::optional<SimTime> next_arrival() override {
+    return at_end() ? std::nullopt : std::optional<SimTime>(requests_[next_].arrival);
+  }
+  void take(workloads::TraceRequest& out) override { out = requests_[next_++]; }
+  bool at_end() override { return next_ == requests_.size(); }
+  [[nodiscard]] workloads::ReadSummary summary() const override { return {}; }
+
+ private:
+  std::vector<workloads::TraceRequest> requests_;
+  std::size_t next_ = 0;
+};
+
+TEST(Replay, ALaterTurnHitsTheEarlierAnswer) {
+  // Turn 1: 64 tokens in, 64 out. Turn 2 sends those 128 and 40 more. All full blocks whose tokens
+  // were computed are hits: the last output token never was, so 127 / 16 = 7 blocks, 112 tokens.
+  workloads::TraceRequest first;
+  first.input = first.output = Tokens{64};
+  first.content = {{77, Tokens{64}}};
+  first.output_continues_content = true;
+  workloads::TraceRequest second = first;
+  second.arrival = SimTime{kSecond * 60};
+  second.input = Tokens{168};
+  second.content = {{77, Tokens{168}}};
+  DeploymentInput input;
+  input.launch_line = "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 4096";
+  input.gpu = "H100-80GB";
+  Plan plan = make_plan(resolve_input(input));
+  const auto model = step_time_model(plan.deployment);
+  Given stream({first, second});
+  Rows rows;
+  RunRecord record;
+  replay(plan.deployment, std::move(plan.startup), *model, stream, rows, {}, record);
+  ASSERT_EQ(rows.rows.size(), 2U);
+  EXPECT_EQ(rows.rows[0].cached, Tokens{0});
+  EXPECT_EQ(rows.rows[1].cached, Tokens{112});
+}
+
 TEST(Replay, FastForwardEqualsSingleSteps) {
   RandomStream stream = random_stream(2024, "replay deployments");
   for (int round = 0; round < 120; ++round) {
