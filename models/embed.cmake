@@ -26,8 +26,8 @@ asm(\".pushsection .rodata\\n\"\n${blobs}    \".popsection\\n\");\n
 extern \"C\" {\n${externs}}\n
 namespace oomcast::models::detail {
 const std::map<std::string_view, std::string_view>& compiled_in_files() {
-  static const std::map<std::string_view, std::string_view> kFiles = {\n${rows}  };
-  return kFiles;
+  static const std::map<std::string_view, std::string_view> files = {\n${rows}  };
+  return files;
 }
 }  // namespace oomcast::models::detail\n")
   file(CONFIGURE OUTPUT ${generated} CONTENT "@CONTENT@" @ONLY)

@@ -49,7 +49,10 @@ void read_groups(const JsonView& view, Quantization& out) {
   }
   for (const auto& [name, group] : groups->raw().items()) {
     const auto one = groups->object(name);
-    const auto weights = one ? one->object("weights") : std::nullopt;
+    if (!one) {
+      continue;
+    }
+    const auto weights = one->object("weights");
     if (!weights) {
       continue;
     }
@@ -173,8 +176,8 @@ void read_quantization(const Config& config, const Json& hf_quant_config, ModelS
     }
   }
   if (!out.method.empty()) {
+    mark_kept(spec, out, config.problems(), config.source());
     spec.quantization = std::move(out);
-    mark_kept(spec, config.problems(), config.source());
   }
 }
 

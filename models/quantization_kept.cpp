@@ -8,12 +8,13 @@
 #include <algorithm>
 #include <map>
 #include <regex>
-#include <unordered_set>
 
 namespace oomcast::models {
 namespace {
 
-constexpr std::size_t kMostGeneral = 4096;
+constexpr std::size_t kMostPlain = 4096;
+constexpr std::size_t kMostLayered = 256;
+constexpr std::size_t kMostLayeredExpressions = 16;
 constexpr std::size_t kLongestPattern = 512;
 
 // Names of the checkpoint's linears behind one fused tensor, below the layer's prefix.
@@ -23,7 +24,7 @@ std::vector<std::string> module_names(std::string_view tensor) {
   if (dot != std::string::npos) {
     base.resize(dot);  // without ".weight"
   }
-  static const std::map<std::string, std::vector<std::string>> kParts = {
+  static const std::map<std::string, std::vector<std::string>> parts_of = {
       {"qkv_proj", {"q_proj", "k_proj", "v_proj"}},
       {"gate_up_proj", {"gate_proj", "up_proj"}},
       {"fused_qkv_a_proj", {"q_a_proj", "kv_a_proj_with_mqa"}},
@@ -36,7 +37,7 @@ std::vector<std::string> module_names(std::string_view tensor) {
   const std::string head = last == std::string::npos ? "" : base.substr(0, last + 1);
   const std::string tail = last == std::string::npos ? base : base.substr(last + 1);
   std::vector<std::string> names = {base};
-  if (const auto parts = kParts.find(tail); parts != kParts.end()) {
+  if (const auto parts = parts_of.find(tail); parts != parts_of.end()) {
     for (const std::string& part : parts->second) {
       names.push_back(head + part);
     }
@@ -87,51 +88,72 @@ int layer_of(std::string_view name) {
   return i < name.size() && name[i] == '*' ? -1 : layer;
 }
 
-struct Expression {
-  std::regex regex;
-  bool names_digits = false;  // may tell layers apart
-};
+bool has_digit(std::string_view text) {
+  return text.find_first_of("0123456789") != std::string_view::npos;
+}
 
+// Names sorted by how often they must be tried: once per tensor of a layer kind where they cannot
+// tell layers apart, else once per layer; the second kind is bounded tightly.
 class Patterns {
  public:
   Patterns(const std::vector<std::string>& names, Problems& problems, const std::string& source) {
     for (const std::string& name : names) {
+      const int layer = layer_of(name);
       if (name.starts_with("re:")) {
         add_expression(name.substr(3), problems, source);
-        continue;
+      } else if (layer >= 0) {
+        by_layer_[layer].push_back(name);
+      } else {
+        (name.find("layers.") == std::string::npos ? plain_ : layered_).push_back(name);
       }
-      const int layer = layer_of(name);
-      (layer >= 0 ? by_layer_[layer] : general_).push_back(name);
     }
-    if (general_.size() + expressions_.size() > kMostGeneral) {
-      problems.add({source, "ignored modules",
-                    fmt::format("{} patterns", general_.size() + expressions_.size()),
-                    fmt::format("at most {} that name no layer", kMostGeneral), ""});
-      general_.clear();
-      expressions_.clear();
-    }
+    limit(plain_.size() + plain_expressions_.size(), kMostPlain, "that name no layer", problems,
+          source);
+    limit(layered_.size(), kMostLayered, "over layer numbers", problems, source);
+    limit(layered_expressions_.size(), kMostLayeredExpressions,
+          "that are regular expressions with digits", problems, source);
   }
 
-  // `names` below the layer's prefix.
-  [[nodiscard]] bool match(int layer, const std::vector<std::string>& names) const {
+  // Whether the tensor is named whatever its layer. `names` lie below the layer's prefix.
+  [[nodiscard]] bool match_any_layer(const std::vector<std::string>& names) const {
+    return std::any_of(names.begin(), names.end(), [this](const std::string& name) {
+      const std::string full = "model.layers.N." + name;
+      return any_matches(plain_, full) || any_expression(plain_expressions_, full);
+    });
+  }
+
+  [[nodiscard]] bool match_layer(int layer, const std::vector<std::string>& names) const {
     const auto own = by_layer_.find(layer);
+    if (own == by_layer_.end() && layered_.empty() && layered_expressions_.empty()) {
+      return false;
+    }
     return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
       const std::string full = fmt::format("model.layers.{}.{}", layer, name);
       return (own != by_layer_.end() && any_matches(own->second, full)) ||
-             any_matches(general_, full) || any_expression(full, layer);
+             any_matches(layered_, full) || any_expression(layered_expressions_, full);
     });
   }
 
  private:
+  static void limit(std::size_t count, std::size_t most, std::string_view what, Problems& problems,
+                    const std::string& source) {
+    if (count > most) {
+      problems.add({source, "ignored modules", fmt::format("{} patterns", count),
+                    fmt::format("at most {} {}", most, what), ""});
+      // Throws at once: trying them all could take minutes.
+      problems.raise_if_any();
+    }
+  }
+
   void add_expression(const std::string& text, Problems& problems, const std::string& source) {
     try {
       if (text.size() > kLongestPattern) {
         throw std::regex_error(std::regex_constants::error_complexity);
       }
       // Polynomial time whatever the pattern: no backtracking.
-      expressions_.push_back(
-          {std::regex(text, std::regex_constants::ECMAScript | std::regex_constants::__polynomial),
-           text.find_first_of("0123456789") != std::string::npos});
+      (has_digit(text) ? layered_expressions_ : plain_expressions_)
+          .emplace_back(text,
+                        std::regex_constants::ECMAScript | std::regex_constants::__polynomial);
     } catch (const std::regex_error&) {
       problems.add({source, "ignored modules", "re:" + text,
                     fmt::format("a regular expression of at most {} letters without back "
@@ -139,6 +161,12 @@ class Patterns {
                                 kLongestPattern),
                     ""});
     }
+  }
+
+  static bool any_expression(const std::vector<std::regex>& expressions, const std::string& full) {
+    return std::any_of(expressions.begin(), expressions.end(), [&](const std::regex& expression) {
+      return std::regex_search(full, expression, std::regex_constants::match_continuous);
+    });
   }
 
   static bool any_matches(const std::vector<std::string>& patterns, const std::string& full) {
@@ -157,53 +185,44 @@ class Patterns {
     });
   }
 
-  bool any_expression(const std::string& full, int layer) const {
-    return std::any_of(expressions_.begin(), expressions_.end(), [&](const Expression& expression) {
-      const std::string& subject =
-          expression.names_digits || layer == 0 ? full : at_layer_zero(full, layer);
-      const std::string key = fmt::format("{}|{}", &expression - expressions_.data(), subject);
-      const auto known = matched_.find(key);
-      if (known != matched_.end()) {
-        return known->second;
-      }
-      return matched_[key] = std::regex_search(subject, expression.regex,
-                                               std::regex_constants::match_continuous);
-    });
-  }
-
-  // Layers differ only in their number; most expressions do not look at it.
-  static std::string at_layer_zero(const std::string& full, int layer) {
-    const std::string prefix = fmt::format("model.layers.{}.", layer);
-    return "model.layers.0." + full.substr(prefix.size());
-  }
-
   std::map<int, std::vector<std::string>> by_layer_;
-  std::vector<std::string> general_;
-  std::vector<Expression> expressions_;
-  mutable std::map<std::string, bool> matched_;
+  std::vector<std::string> plain_;
+  std::vector<std::string> layered_;
+  std::vector<std::regex> plain_expressions_;
+  std::vector<std::regex> layered_expressions_;
 };
 
 }  // namespace
 
-void mark_kept(ModelSpec& spec, Problems& problems, const std::string& source) {
-  Quantization& quantization = *spec.quantization;
+void mark_kept(const ModelSpec& spec, Quantization& quantization, Problems& problems,
+               const std::string& source) {
   quantization.kept.assign(static_cast<std::size_t>(spec.layer_count()), 0);
   if (quantization.ignore.empty()) {
     return;
   }
   const Patterns patterns(quantization.ignore, problems, source);
+  // Of each layer kind and tensor: names of its modules, and whether every layer ignores it.
   std::vector<std::vector<std::vector<std::string>>> names(spec.layer_kinds.size());
+  std::vector<std::uint64_t> everywhere(spec.layer_kinds.size(), 0);
   for (std::size_t kind = 0; kind < spec.layer_kinds.size(); ++kind) {
-    for (const TensorSpec& tensor : spec.layer_kinds[kind].tensors) {
-      names[kind].push_back(module_names(tensor.name));
+    const auto& tensors = spec.layer_kinds[kind].tensors;
+    OOMCAST_CHECK(tensors.size() <= 64, "{} tensors in one layer", tensors.size());
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      names[kind].push_back(module_names(tensors[t].name));
+      if (tensors[t].quantisable && patterns.match_any_layer(names[kind][t])) {
+        everywhere[kind] |= std::uint64_t{1} << t;
+      }
     }
   }
   for (int i = 0; i < spec.layer_count(); ++i) {
     const auto kind = spec.layer_kind[static_cast<std::size_t>(i)];
     const auto& tensors = spec.layer_kinds[kind].tensors;
+    std::uint64_t& kept = quantization.kept[static_cast<std::size_t>(i)];
+    kept = everywhere[kind];
     for (std::size_t t = 0; t < tensors.size(); ++t) {
-      if (tensors[t].quantisable && patterns.match(i, names[kind][t])) {
-        quantization.kept[static_cast<std::size_t>(i)] |= std::uint64_t{1} << t;
+      const bool open = tensors[t].quantisable && ((kept >> t) & 1U) == 0;
+      if (open && patterns.match_layer(i, names[kind][t])) {
+        kept |= std::uint64_t{1} << t;
       }
     }
   }

@@ -5,7 +5,8 @@
 
 namespace oomcast::models {
 
-// Fills spec.quantization->kept from its `ignore` list. Layers have at most 64 tensors.
-void mark_kept(ModelSpec& spec, Problems& problems, const std::string& source);
+// Fills quantization.kept from its `ignore` list. Layers have at most 64 tensors.
+void mark_kept(const ModelSpec& spec, Quantization& quantization, Problems& problems,
+               const std::string& source);
 
 }  // namespace oomcast::models

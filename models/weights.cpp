@@ -110,7 +110,7 @@ class RankBuilder {
       return;
     }
     if (scheme_ && tensor.quantisable && !is_kept(layer, index)) {
-      add_quantised(tensor, layer);
+      add_quantised(*scheme_, tensor, layer);
       return;
     }
     const DType dtype = dtype_of(tensor.element, dtype_);
@@ -130,18 +130,18 @@ class RankBuilder {
     return ((spec_.quantization->kept.at(static_cast<std::size_t>(layer)) >> index) & 1U) != 0;
   }
 
-  void add_quantised(const TensorSpec& tensor, int layer) {
+  void add_quantised(const QuantScheme& scheme, const TensorSpec& tensor, int layer) {
     LinearShape shape;
     for (const Extent& extent : tensor.rows) {
       shape.parts.push_back(on_rank(extent, plan_));
     }
     shape.columns = on_rank(tensor.columns, plan_);
     shape.experts = on_rank(tensor.experts, plan_);
-    if (scheme_->kind == QuantScheme::Kind::kMxfp4 && shape.experts > 1) {
+    if (scheme.kind == QuantScheme::Kind::kMxfp4 && shape.experts > 1) {
       pad_for_marlin(tensor, shape);
     }
     for (const QuantTensor& part :
-         quantised_tensors(*scheme_, shape, dtype_, plan_.compute_major == 9)) {
+         quantised_tensors(scheme, shape, dtype_, plan_.compute_major == 9)) {
       push({tensor.name, part.suffix, layer, part.leaf, part.dtype,
             bytes_of(part.dtype, part.elements)});
     }

@@ -6,7 +6,7 @@
 namespace oomcast::models {
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> kFamilies = [] {
+  static const std::vector<Family> sorted = [] {
     std::vector<Family> table = {
         {"AquilaForCausalLM", "llama", build_llama},
         {"AquilaModel", "llama", build_llama},
@@ -85,7 +85,7 @@ const std::vector<Family>& families() {
     });
     return table;
   }();
-  return kFamilies;
+  return sorted;
 }
 
 std::string_view architecture_of_model_type(std::string_view model_type) {

@@ -23,7 +23,7 @@ namespace oomcast::models {
 // Bounds that keep every product of sizes inside 64 bits.
 inline constexpr std::int64_t kMostHidden = std::int64_t{1} << 20;
 inline constexpr std::int64_t kMostWidth = std::int64_t{1} << 22;
-inline constexpr std::int64_t kMostLayers = 4096;
+inline constexpr std::int64_t kMostLayers = 1024;
 inline constexpr std::int64_t kMostHeads = std::int64_t{1} << 14;
 inline constexpr std::int64_t kMostHeadDim = std::int64_t{1} << 14;
 inline constexpr std::int64_t kMostVocabulary = std::int64_t{1} << 26;

@@ -4,10 +4,12 @@
 namespace oomcast::models {
 namespace {
 
-const std::vector<NormNames> kFourNorms = {{"input_layernorm.weight", ""},
-                                           {"post_attention_layernorm.weight", ""},
-                                           {"pre_feedforward_layernorm.weight", ""},
-                                           {"post_feedforward_layernorm.weight", ""}};
+std::vector<NormNames> four_norms() {
+  return {{"input_layernorm.weight", ""},
+          {"post_attention_layernorm.weight", ""},
+          {"pre_feedforward_layernorm.weight", ""},
+          {"post_feedforward_layernorm.weight", ""}};
+}
 
 }  // namespace
 
@@ -27,7 +29,7 @@ void build_gemma2(const Config& config, ModelSpec& spec) {
   style.sizes.head_dim = 256;
   style.attention.qkv_bias = config.flag("attention_bias");
   style.attention.output_bias = style.attention.qkv_bias;
-  style.norms = kFourNorms;
+  style.norms = four_norms();
   style.head.embedding_scale = true;
   style.full_every = 2;
   build_decoder(config, spec, style);
@@ -46,7 +48,7 @@ void build_gemma3(const Config& config, ModelSpec& spec) {
   style.attention.output_bias = style.attention.qkv_bias;
   style.attention.qk_norm = QkNorm::kPerHead;
   style.attention.norms_first = true;
-  style.norms = kFourNorms;
+  style.norms = four_norms();
   style.head.embedding_scale = true;
   style.rope.theta_default = 1e6;
   style.local_rope = LocalRope::kOwnTheta;

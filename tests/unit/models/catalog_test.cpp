@@ -14,7 +14,7 @@ namespace oomcast::models {
 namespace {
 
 // Published totals that differ from the text part, with the reason.
-const std::map<std::string, std::string> kExplained = {
+const std::map<std::string, std::string> explained = {
     {"Qwen/Qwen3-0.6B", "the checkpoint stores the tied head a second time"},
     {"Qwen/Qwen3-1.7B", "the checkpoint stores the tied head a second time"},
     {"google/gemma-3-4b-it", "published with the vision tower (419816304)"},
@@ -62,7 +62,7 @@ TEST(Catalog, ParameterCountsAreThePublishedOnes) {
     const std::int64_t count = parameter_count(catalog_model(name));
     EXPECT_EQ(count, std::stoll(row.at("parameters"))) << name;
     if (!row.at("published").empty()) {
-      EXPECT_EQ(count != std::stoll(row.at("published")), kExplained.contains(name)) << name;
+      EXPECT_EQ(count != std::stoll(row.at("published")), explained.contains(name)) << name;
     }
   }
 }

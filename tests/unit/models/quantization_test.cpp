@@ -87,6 +87,17 @@ TEST(Quantization, IgnoredModulesStayIn16Bits) {
   EXPECT_THROW(fp8_bytes({"re:" + std::string(100000, '(')}), ConfigError);
 }
 
+// Lists long enough to take minutes are refused at once.
+TEST(Quantization, HostileIgnoreListsAreBounded) {
+  Json config = llama();
+  config["num_hidden_layers"] = 1024;
+  for (const char* const pattern : {"a", "layers.*b", "re:.*1.*2.*3.*"}) {
+    config["quantization_config"] = {{"quant_method", "fp8"},
+                                     {"ignore", std::vector<std::string>(5000, pattern)}};
+    EXPECT_THROW(read_model_config(config, "c"), ConfigError) << pattern;
+  }
+}
+
 TEST(Quantization, SchemesWithoutByteRulesAreRefusedByName) {
   for (const Json& block :
        {Json{{"quant_method", "aqlm"}},
