@@ -5,14 +5,15 @@
 #include "sim/core/error.hpp"
 #include "sim/launch/launch.hpp"
 
+// NOLINTNEXTLINE(readability-identifier-naming): the name that libFuzzer calls
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace oomcast;
   // The first byte chooses the version, so that rows of all versions are reached.
   if (size == 0) {
     return 0;
   }
-  static const char* const kVersions[] = {"",       "0.10.0", "0.11.0", "0.13.0",
-                                          "0.19.0", "0.26.0", "0.33.0", "0.8.5"};
+  static constexpr const char* kVersions[] = {"",       "0.10.0", "0.11.0", "0.13.0",
+                                              "0.19.0", "0.26.0", "0.33.0", "0.8.5"};
   const std::string_view line(reinterpret_cast<const char*>(data + 1), size - 1);
   try {
     launch::Launch read =

@@ -11,6 +11,7 @@
 #include "workloads/flat_reader.hpp"
 #include "workloads/record.hpp"
 
+// NOLINTNEXTLINE(readability-identifier-naming): the name that libFuzzer calls
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace oomcast;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
