@@ -25,6 +25,29 @@ Position position_at(std::string_view text, std::size_t offset) {
   return at;
 }
 
+// Before parsing, so that neither the parser nor what walks its result can be made to recurse
+// without bound. (The parser's own callback would cost time quadratic in an object's members.)
+void check_depth(std::string_view text, const std::string& source) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char letter = text[i];
+    if (in_string) {
+      i += letter == '\\' ? 1 : 0;
+      in_string = letter != '"';
+    } else if (letter == '"') {
+      in_string = true;
+    } else if (letter == '{' || letter == '[') {
+      if (++depth > kMaxJsonDepth) {
+        throw ConfigError(Problem{source, "", "deeper nesting",
+                                  fmt::format("JSON nested at most {} levels", kMaxJsonDepth), ""});
+      }
+    } else if (letter == '}' || letter == ']') {
+      --depth;
+    }
+  }
+}
+
 std::string joined(const std::string& path, std::string_view key) {
   return path.empty() ? std::string(key) : path + "." + std::string(key);
 }
@@ -36,17 +59,9 @@ Json parse_json(std::string_view text, const std::string& source) {
     throw ConfigError(Problem{source, "", fmt::format("{} bytes", text.size()),
                               fmt::format("JSON of at most {} bytes", kMaxJsonFileBytes), ""});
   }
-  const auto depth_guard = [&source](int depth, Json::parse_event_t event, Json& /*parsed*/) {
-    const bool opens =
-        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-    if (opens && depth > kMaxJsonDepth) {
-      throw ConfigError(Problem{source, "", "deeper nesting",
-                                fmt::format("JSON nested at most {} levels", kMaxJsonDepth), ""});
-    }
-    return true;
-  };
+  check_depth(text, source);
   try {
-    return Json::parse(text.begin(), text.end(), depth_guard);
+    return Json::parse(text.begin(), text.end());
   } catch (const Json::parse_error& error) {
     const Position at = position_at(text, error.byte == 0 ? 0 : error.byte - 1);
     const std::size_t from = std::min(error.byte == 0 ? 0 : error.byte - 1, text.size());

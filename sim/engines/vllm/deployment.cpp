@@ -84,9 +84,6 @@ class Resolver {
     refuse("kv-transfer-config", "KV transfer");
     refuse("kv-offloading-size", "KV offloading");
     refuse("cpu-offload-gb", "weight offloading");
-    if (line().given("quantization") && !model().quantization) {
-      refuse("quantization", "quantisation of a 16-bit checkpoint while loading");
-    }
     if (line().on("enable-lora")) {
       complain("enable-lora", "given", "a launch without LoRA", "LoRA is not modelled yet");
     }
@@ -518,6 +515,13 @@ models::ShardPlan Deployment::shard(int stage) const {
   plan.pp_rank = stage;
   plan.ep = ep;
   plan.dtype = dtype;
+  plan.interleaved_rope_factor = rules.interleaved_rope_factor;
+  plan.compute_major = gpu.compute_major;
+  plan.transformers_backend =
+      models::uses_transformers_backend(model->architecture, launch.version);
+  if (!model->quantization) {
+    plan.online_quantization = launch.text("quantization").value_or("");
+  }
   return plan;
 }
 

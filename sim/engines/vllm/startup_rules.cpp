@@ -169,6 +169,7 @@ StartupRules startup_rules_for(const Version& version) {
   rules.group_size_ratio = read.number("group_size_ratio");
   rules.window_in_flight_batches = read.boolean("window_in_flight_batches");
   rules.long_log_names_model = read.boolean("long_log_names_model");
+  rules.interleaved_rope_factor = read.integer("interleaved_rope_factor");
   rules.load_max_split = kMiB * read.integer("load_max_split_mib");
 
   auto& notes = rules.provenance;

@@ -48,7 +48,8 @@ struct StartupRules {
   double group_size_ratio = 1.0;
   bool window_in_flight_batches = false;
   bool long_log_names_model = false;
-  Bytes load_max_split;  // max_split_size while loading; 0: unlimited
+  std::int64_t interleaved_rope_factor = 4;  // positions of interleaved multimodal rope tables
+  Bytes load_max_split;                      // max_split_size while loading; 0: unlimited
 
   // Measured quantities, with the uncertainty the file states.
   Bytes non_torch_single;

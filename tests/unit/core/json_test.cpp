@@ -27,6 +27,11 @@ TEST(ParseJson, DeepNestingIsRefusedNotCrashed) {
   EXPECT_EQ(message_of(allowed), "");
 }
 
+TEST(ParseJson, BracketsInStringsAreText) {
+  const std::string text = "[\"" + std::string(10'000, '[') + "\\\"[[\"]";
+  EXPECT_EQ(message_of(text), "");
+}
+
 TEST(JsonView, GathersEveryWrongValue) {
   const Json json = parse_json(
       R"({"n": 32.0, "half": 0.5, "text": "x", "big": 1e300, "none": null, "sub": {"k": true}})",
