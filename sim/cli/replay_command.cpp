@@ -46,8 +46,8 @@ po::options_description replay_options() {
   return options;
 }
 
-WorkloadInput workload_input(const po::variables_map& values) {
-  WorkloadInput input;
+workloads::WorkloadOptions workload_options(const po::variables_map& values) {
+  workloads::WorkloadOptions input;
   if (values.count("trace") != 0) {
     input.traces = values["trace"].as<std::vector<std::string>>();
   }
@@ -158,8 +158,8 @@ int run_replay(const Arguments& arguments) {
   }
   DeploymentChoice choice = resolve_deployment(values);
   refuse_what_is_not_there(values, choice.deployment);
-  const WorkloadInput workload = workload_input(values);
-  const auto stream = open_workload(workload);
+  const workloads::WorkloadOptions workload = workload_options(values);
+  const auto stream = workloads::make_workload(workload);
   const std::unique_ptr<StepTimeModel> step_times =
       choice.calibration && choice.calibration->step_time
           ? make_measured(*choice.calibration->step_time)

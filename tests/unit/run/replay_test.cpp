@@ -7,7 +7,7 @@
 #include "sim/core/error.hpp"
 #include "sim/core/random.hpp"
 #include "sim/run/plan.hpp"
-#include "sim/run/workload.hpp"
+#include "workloads/request_stream.hpp"
 
 namespace oomcast {
 namespace {
@@ -30,10 +30,10 @@ Served run(const std::string& flags, const std::string& synthetic, bool step_by_
   input.gpu = "H100-80GB";
   input.engine_version = "0.19.0";
   Plan plan = make_plan(resolve_input(input));
-  WorkloadInput workload;
+  workloads::WorkloadOptions workload;
   workload.synthetic = synthetic;
   workload.seed = seed;
-  const auto stream = open_workload(workload);
+  const auto stream = workloads::make_workload(workload);
   const auto model = step_time_model(plan.deployment);
   Rows rows;
   Served out;
