@@ -58,6 +58,10 @@ Rows formats_rows() {
 
 int run_list(const Arguments& arguments) {
   static const std::vector<std::string> kKinds = {"models", "gpus", "engines", "formats"};
+  if (!arguments.empty() && (arguments.front() == "--help" || arguments.front() == "-h")) {
+    std::cout << fmt::format("oomcast list {} [--json]\n", fmt::join(kKinds, "|"));
+    return kFits;
+  }
   const bool json = arguments.size() == 2 && arguments[1] == "--json";
   if (arguments.empty() || (arguments.size() > 1 && !json)) {
     throw ConfigError(Problem{"command line", "list", fmt::format("{}", fmt::join(arguments, " ")),

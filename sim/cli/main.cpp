@@ -1,13 +1,17 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <new>
 
 #include "sim/cli/command.hpp"
 #include "sim/core/error.hpp"
+#include "sim/run/replay.hpp"
 
 namespace oomcast::cli {
 namespace {
+
+constexpr int kInterrupted = 130;  // as a shell reports Ctrl-C
 
 constexpr const char* kUsage =
     "oomcast forecasts the GPU memory of LLM serving over time.\n"
@@ -37,8 +41,12 @@ int dispatch(const std::string& command, const Arguments& arguments) {
     fmt::print("oomcast {}\n", OOMCAST_VERSION);
     return kFits;
   }
+  static const std::vector<std::string> kToCome = {"sweep", "limit", "explain", "calibrate",
+                                                   "report"};
+  const bool to_come = std::find(kToCome.begin(), kToCome.end(), command) != kToCome.end();
   throw ConfigError(Problem{"command line", "command", command, "plan, replay or list",
-                            did_you_mean(command, {"plan", "replay", "list"})});
+                            to_come ? "this command is not there yet"
+                                    : did_you_mean(command, {"plan", "replay", "list"})});
 }
 
 int guarded(const std::string& command, const Arguments& arguments) {
@@ -49,6 +57,9 @@ int guarded(const std::string& command, const Arguments& arguments) {
       fmt::print(stderr, "oomcast: {}\n", to_string(problem));
     }
     return kBadInput;
+  } catch (const Interrupted&) {
+    fmt::print(stderr, "oomcast: interrupted, nothing was written\n");
+    return kInterrupted;
   } catch (const ArithmeticOverflow& error) {
     fmt::print(stderr, "oomcast: input: expected smaller sizes ({})\n", error.what());
     return kBadInput;

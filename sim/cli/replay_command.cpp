@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <ctime>
 #include <filesystem>
 #include <iostream>
@@ -88,6 +89,16 @@ std::string default_folder(const std::string& model) {
   return path;
 }
 
+volatile std::sig_atomic_t stop_signal = 0;
+
+// Ctrl-C and a polite kill leave nothing half-written: the run stops between two steps and the
+// staged folder goes with it.
+void stop_on_signals() {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    std::signal(signal, [](int number) { stop_signal = number; });
+  }
+}
+
 // Requests so far, their rate, and the time left where the number of requests is known.
 class Progress {
  public:
@@ -166,6 +177,7 @@ int run_replay(const Arguments& arguments) {
           : step_time_model(choice.deployment);
   Plan plan = make_plan(std::move(choice.deployment));
 
+  stop_on_signals();
   const std::string path = values.count("out") != 0 ? values["out"].as<std::string>()
                                                     : default_folder(plan.deployment.launch.model);
   OutputFolder folder(path);
@@ -174,14 +186,21 @@ int run_replay(const Arguments& arguments) {
   record.plan = plan_json(plan);
   RequestsCsv requests(folder.staged("requests.csv"));
   {
-    Progress progress(workload.requests);
+    // A file was counted when it was opened; a generator or a pipe was not.
+    const std::int64_t counted = stream->summary().kept;
+    Progress progress(workload.requests ? workload.requests
+                      : counted > 0     ? std::optional<std::int64_t>(counted)
+                                        : std::nullopt);
     ReplayOptions options;
     options.step_by_step = values["step-by-step"].as<bool>();
+    options.stop = &stop_signal;
     options.progress = [&progress](std::int64_t done) { progress(done); };
     replay(plan.deployment, std::move(plan.startup), *step_times, *stream, requests, options,
            record);
   }
   requests.close();
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
   record.workload = workload_json(workload, stream->summary());
   CheckedFile timeline(folder.staged("timeline.csv"));
   write_timeline_csv(record.ranks, timeline);

@@ -70,10 +70,10 @@ std::string profile_peak(const OrderedJson& rank) {
 }
 
 std::string phases(const OrderedJson& rank) {
-  std::string out = fmt::format("\n  {:<16}{:>12}{:>14}{:>16}{:>15}\n", "startup phase", "used",
+  std::string out = fmt::format("\n  {:<16}{:>12}{:>14}{:>18}{:>17}\n", "startup phase", "used",
                                 "highest", "torch allocated", "torch reserved");
   for (const OrderedJson& phase : rank.at("phases")) {
-    out += fmt::format("  {:<16}{:>12}{:>14}{:>16}{:>15}\n", phase.at("phase").get<std::string>(),
+    out += fmt::format("  {:<16}{:>12}{:>14}{:>18}{:>17}\n", phase.at("phase").get<std::string>(),
                        format_bytes(bytes_at(phase, "device_used_bytes")),
                        format_bytes(bytes_at(phase, "device_peak_bytes")),
                        format_bytes(bytes_at(phase, "torch_allocated_bytes")),
@@ -82,7 +82,7 @@ std::string phases(const OrderedJson& rank) {
   return out;
 }
 
-std::string capacity(const OrderedJson& report) {
+std::string capacity(const OrderedJson& report, int groups) {
   if (report.at("kv_blocks").is_null()) {
     return "";
   }
@@ -96,6 +96,9 @@ std::string capacity(const OrderedJson& report) {
 }
 
 std::string engine_log(const OrderedJson& report) {
+  if (report.at("weights_gib").is_null()) {
+    return "";  // it died before it logged any of this
+  }
   std::string out = "\nThe engine's log would say:";
   const auto add = [&](const char* key, const char* label) {
     if (!report.at(key).is_null()) {
@@ -128,8 +131,9 @@ std::string outcome_text(const OrderedJson& outcome) {
   }
   out += "Changes that make it start (each simulated):\n";
   for (const OrderedJson& fix : outcome.at("fixes")) {
-    out += fmt::format("  {:<40} gains {}\n", fix.at("change").get<std::string>(),
-                       format_bytes(bytes_at(fix, "frees_bytes")));
+    const Bytes gain = bytes_at(fix, "frees_bytes");
+    out += fmt::format("  {:<40} {}\n", fix.at("change").get<std::string>(),
+                       gain > Bytes{0} ? "gains " + format_bytes(gain) : "needs less");
   }
   return out;
 }
@@ -137,7 +141,10 @@ std::string outcome_text(const OrderedJson& outcome) {
 std::string warnings(const OrderedJson& plan) {
   std::string out;
   for (const OrderedJson& warning : plan.at("warnings")) {
-    out += "  note: " + warning.get<std::string>() + "\n";
+    out += "  warning: " + warning.get<std::string>() + "\n";
+  }
+  for (const OrderedJson& note : plan.at("notes")) {
+    out += "  note: " + note.get<std::string>() + "\n";
   }
   return out.empty() ? out : "\n" + out;
 }
@@ -145,10 +152,12 @@ std::string warnings(const OrderedJson& plan) {
 std::string title(const OrderedJson& plan) {
   const OrderedJson& world = plan.at("world");
   const int ranks = world.at("tp").get<int>() * world.at("pp").get<int>();
-  return fmt::format("{} on {}{}, {} {}\n\n", plan.at("model").get<std::string>(),
-                     ranks > 1 ? fmt::format("{} x ", ranks) : "",
-                     plan.at("gpu").get<std::string>(), plan.at("engine").get<std::string>(),
-                     plan.at("engine_version").get<std::string>());
+  const int replicas = world.at("dp").get<int>();
+  return fmt::format(
+      "{} on {}{}{}, {} {}\n\n", plan.at("model").get<std::string>(),
+      ranks > 1 ? fmt::format("{} x ", ranks) : "", plan.at("gpu").get<std::string>(),
+      replicas > 1 ? fmt::format(" (one of {} replicas)", replicas) : "",
+      plan.at("engine").get<std::string>(), plan.at("engine_version").get<std::string>());
 }
 
 std::string percentile_row(const char* name, const LogHistogram& nanos) {
@@ -194,6 +203,10 @@ std::string serving(const RunRecord& record) {
           ? 100.0 * static_cast<double>(totals.prefix_hit_tokens.count()) /
                 static_cast<double>(totals.prompt_tokens.count())
           : 0.0);
+  if (totals.rejected > 0) {
+    out += fmt::format("  {} requests were rejected; requests.csv says why for each\n",
+                       format_count(totals.rejected));
+  }
   out += fmt::format("\n  {:<22}{:>12}{:>12}{:>12}{:>12}{:>12}\n", "", "mean", "p50", "p90", "p99",
                      "max");
   out += percentile_row("time to first token", totals.ttft);
@@ -238,7 +251,7 @@ std::string budget_part(const OrderedJson& plan) {
     out += budget(rank) + phases(rank) + profile_peak(rank);
   }
   const OrderedJson& report = plan.at("engine_report");
-  return out + capacity(report) + engine_log(report);
+  return out + capacity(report, plan.at("kv_groups").get<int>()) + engine_log(report);
 }
 
 }  // namespace

@@ -104,9 +104,7 @@ OrderedJson plan_json(const Plan& plan) {
   OrderedJson json;
   json["schema"] = "oomcast.plan/1";
   json["engine"] = launch::to_string(deployment.launch.engine);
-  json["engine_version"] = deployment.launch.version_text.empty()
-                               ? to_string(deployment.launch.version)
-                               : deployment.launch.version_text;
+  json["engine_version"] = to_string(deployment.launch.version);
   json["model"] = deployment.launch.model;
   json["gpu"] = deployment.gpu.name;
   json["world"] = {
@@ -118,9 +116,13 @@ OrderedJson plan_json(const Plan& plan) {
     }
   }
   json["engine_report"] = report_json(plan.startup.report);
+  json["kv_groups"] = plan.startup.stages.empty()
+                          ? 0
+                          : static_cast<int>(plan.startup.stages.front().kv.groups.size());
   json["outcome"] = outcome_json(plan.startup.outcome);
   json["assumptions"] = deployment.assumptions;
   json["warnings"] = deployment.warnings;
+  json["notes"] = deployment.launch.notes;
   return json;
 }
 

@@ -48,6 +48,9 @@ class Serving {
 
   void run() {
     while (served_ && !record_outcome_) {
+      if (options_.stop != nullptr && *options_.stop != 0) {
+        throw Interrupted();
+      }
       admit_arrivals();
       if (scheduler_.idle()) {
         scheduler_.drop_empty_batches();

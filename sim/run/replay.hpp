@@ -5,7 +5,9 @@
 // the next scheduling. Nothing else competes, so a run is the same on every machine.
 #pragma once
 
+#include <csignal>
 #include <functional>
+#include <stdexcept>
 #include <vector>
 
 #include "sim/engines/vllm/startup.hpp"
@@ -15,10 +17,17 @@
 
 namespace oomcast {
 
+// Thrown out of a replay that was told to stop.
+struct Interrupted : std::runtime_error {
+  Interrupted() : std::runtime_error("interrupted") {}
+};
+
 struct ReplayOptions {
   bool step_by_step = false;  // no fast-forward; the same record, byte for byte
   // Called now and then with the number of requests offered so far; may be empty.
   std::function<void(std::int64_t)> progress;
+  // Looked at between steps: not 0 stops the run with Interrupted. May be null.
+  const volatile std::sig_atomic_t* stop = nullptr;
 };
 
 // Fills ranks, totals, outcome and digest of the record. A startup that failed is recorded as it

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -73,23 +74,120 @@ class Resolver {
         {kLine, "--" + std::move(flag), std::move(value), std::move(expected), std::move(hint)});
   }
 
+  // Flags that change bytes or decisions in ways not modelled: a plan would be wrong without a
+  // word.
   void refuse_what_is_not_modelled() {
-    const auto refuse = [this](const char* flag, const char* what) {
-      if (line().given(flag)) {
-        complain(flag, "given", std::string("a launch without ") + what,
-                 std::string(what) + " is not modelled yet");
+    static constexpr std::array<std::pair<const char*, const char*>, 21> kRefused = {{
+        {"speculative-config", "speculative decoding"},
+        {"spec-method", "speculative decoding"},
+        {"spec-model", "speculative decoding"},
+        {"spec-tokens", "speculative decoding"},
+        {"kv-transfer-config", "KV transfer"},
+        {"kv-offloading-size", "KV offloading"},
+        {"cpu-offload-gb", "weight offloading"},
+        {"offload-group-size", "weight offloading"},
+        {"decode-context-parallel-size", "decode context parallelism"},
+        {"prefill-context-parallel-size", "prefill context parallelism"},
+        {"enable-dbo", "dual batch overlap"},
+        {"ubatch-size", "micro-batching"},
+        {"enable-lora", "LoRA"},
+        {"kv-cache-dtype-skip-layers", "a KV cache of mixed dtypes"},
+        {"mm-ipc-gpu-memory-gb", "a multimodal IPC reserve"},
+        {"enable-eplb", "expert load balancing"},
+        {"runner", "pooling and draft runners"},
+        {"convert", "converted models"},
+        {"hf-overrides", "overriding the model's config"},
+        {"rope-scaling", "overriding the model's config"},
+        {"rope-theta", "overriding the model's config"},
+    }};
+    for (const auto& [flag, what] : kRefused) {
+      const auto& flags = line().flags;
+      const auto found = flags.find(std::string_view(flag));
+      if (found == flags.end() || found->second.origin != launch::Origin::kGiven ||
+          is_harmless(found->second.value)) {
+        continue;
       }
-    };
-    refuse("speculative-config", "speculative decoding");
-    refuse("kv-transfer-config", "KV transfer");
-    refuse("kv-offloading-size", "KV offloading");
-    refuse("cpu-offload-gb", "weight offloading");
-    if (line().on("enable-lora")) {
-      complain("enable-lora", "given", "a launch without LoRA", "LoRA is not modelled yet");
+      const bool config = std::string_view(what) == "overriding the model's config";
+      complain(flag, found->second.value.dump(), std::string("a launch without ") + what,
+               config ? "put the change into a copy of config.json and give it with --model-config"
+                      : std::string(what) + " is not modelled yet");
     }
     if (has_recurrent_state(model())) {
       problems_.add({model().name, "architectures", model().architecture,
                      "a model of attention layers", "recurrent layers are not modelled yet"});
+    }
+    if (out_.gpu.vendor != "nvidia") {
+      problems_.add({"command line", "--gpu", out_.gpu.name, "a card of NVIDIA",
+                     "other vendors' engines are not modelled yet"});
+    }
+    warn_about_the_rest();
+  }
+
+  // A value that leaves the feature off, or asks for what is modelled.
+  static bool is_harmless(const Json& value) {
+    return value.is_null() || value == Json(false) || value == Json(0) || value == Json(1) ||
+           value == Json(0.0) || value == Json("auto") || value == Json("generate") ||
+           value == Json("none") || (value.is_structured() && value.empty());
+  }
+
+  // Other flags that touch memory or scheduling: taken note of, with the plan as if they were not
+  // there.
+  void warn_about_the_rest() {
+    static const std::set<std::string, std::less<>> kModelled = {"model",
+                                                                 "dtype",
+                                                                 "quantization",
+                                                                 "max-model-len",
+                                                                 "enforce-eager",
+                                                                 "attention-backend",
+                                                                 "attention-config",
+                                                                 "tensor-parallel-size",
+                                                                 "pipeline-parallel-size",
+                                                                 "data-parallel-size",
+                                                                 "enable-expert-parallel",
+                                                                 "disable-custom-all-reduce",
+                                                                 "block-size",
+                                                                 "gpu-memory-utilization",
+                                                                 "kv-cache-memory-bytes",
+                                                                 "kv-cache-dtype",
+                                                                 "num-gpu-blocks-override",
+                                                                 "enable-prefix-caching",
+                                                                 "disable-hybrid-kv-cache-manager",
+                                                                 "max-num-seqs",
+                                                                 "max-num-batched-tokens",
+                                                                 "max-num-scheduled-tokens",
+                                                                 "max-num-active-seqs",
+                                                                 "long-prefill-token-threshold",
+                                                                 "scheduling-policy",
+                                                                 "scheduler-reserve-full-isl",
+                                                                 "watermark",
+                                                                 "prefill-schedule-interval",
+                                                                 "enable-chunked-prefill",
+                                                                 "async-scheduling",
+                                                                 "compilation-config",
+                                                                 "optimization-level",
+                                                                 "cudagraph-capture-sizes",
+                                                                 "cuda-graph-sizes",
+                                                                 "max-cudagraph-capture-size",
+                                                                 "performance-mode",
+                                                                 "load-format",
+                                                                 "max-logprobs",
+                                                                 "limit-mm-per-prompt",
+                                                                 "skip-mm-profiling",
+                                                                 "language-model-only",
+                                                                 "mm-processor-cache-gb",
+                                                                 "prefix-caching-hash-algo",
+                                                                 "disable-cascade-attn",
+                                                                 "distributed-executor-backend",
+                                                                 "max-num-queued-reqs",
+                                                                 "max-num-queued-tokens",
+                                                                 "api-server-count",
+                                                                 "hf-config-path"};
+    for (const auto& [name, flag] : line().flags) {
+      if (flag.origin == launch::Origin::kGiven && kModelled.count(name) == 0 &&
+          !is_harmless(flag.value)) {
+        out_.warnings.push_back(fmt::format(
+            "{} is not modelled: the plan is that of a launch without it", flag.written));
+      }
     }
   }
 
@@ -108,9 +206,6 @@ class Resolver {
     out_.dp = parallel("data-parallel-size", 1024);
     if (line().on("enable-expert-parallel") && has_moe(model())) {
       out_.ep = out_.tp * out_.dp;
-    }
-    if (parallel("decode-context-parallel-size", 1024) > 1) {
-      complain("decode-context-parallel-size", "given", "1", "it is not modelled yet");
     }
     try {
       models::check_sharding(model(), out_.shard(0));
@@ -274,7 +369,12 @@ class Resolver {
     if (given) {
       return *given;
     }
-    if (const auto variable = line().variable("VLLM_ATTENTION_BACKEND")) {
+    if (const Json* nested = line().json("attention-config", "backend");
+        nested != nullptr && nested->is_string()) {
+      return nested->get<std::string>();
+    }
+    const auto variable = line().variable("VLLM_ATTENTION_BACKEND");
+    if (variable && !line().at_least(0, 14)) {
       return *variable;
     }
     const bool mla =
@@ -396,6 +496,12 @@ class Resolver {
         sizes.insert(size);
       }
     }
+    if (line().text("performance-mode").value_or("") == "interactivity") {
+      constexpr std::int64_t kEverySizeUpTo = 32;
+      for (std::int64_t size = 1; size <= std::min(limit, kEverySizeUpTo); ++size) {
+        sizes.insert(size);
+      }
+    }
     for (std::int64_t size = 8; size <= std::min<std::int64_t>(limit, 255); size += 8) {
       sizes.insert(size);
     }
@@ -412,8 +518,10 @@ class Resolver {
   }
 
   std::optional<std::vector<std::int64_t>> given_capture_sizes() {
-    if (const auto sizes = line().integers("cudagraph-capture-sizes")) {
-      return sizes;
+    for (const char* flag : {"cudagraph-capture-sizes", "cuda-graph-sizes"}) {
+      if (const auto sizes = line().integers(flag)) {
+        return sizes;
+      }
     }
     const Json* nested = line().json("compilation-config", "cudagraph_capture_sizes");
     if (nested == nullptr) {

@@ -11,6 +11,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 PROGRAM = os.path.abspath(sys.argv.pop(1))
@@ -193,6 +194,34 @@ class Cli(unittest.TestCase):
                 done = subprocess.run([PROGRAM, "plan", *LLAMA], stdout=full, check=False,
                                       stderr=subprocess.PIPE)
             self.assertEqual(done.returncode, 2)
+
+    def test_a_kill_leaves_nothing(self):
+        before = sorted(self.root.rglob("*"))
+        running = subprocess.Popen(
+            [PROGRAM, "replay", *LLAMA, "--out", "r", "--synthetic",
+             "poisson:rate=400,requests=5000000,input=fixed(2000),output=fixed(300)"],
+            cwd=self.root, stderr=subprocess.PIPE)
+        time.sleep(1)
+        running.terminate()
+        _, message = running.communicate(timeout=30)
+        self.assertEqual(running.returncode, 130, message)
+        self.assertEqual(sorted(self.root.rglob("*")), before)
+
+    def test_flags_that_are_not_modelled_are_not_ignored(self):
+        line = "vllm serve Qwen/Qwen3-8B "
+        for flags in ("--hf-overrides '{\"num_hidden_layers\": 4}'", "--enable-lora",
+                      "--spec-method ngram --spec-tokens 3", "--offload-group-size 8"):
+            with self.subTest(flags):
+                self.refuses("plan", "--gpu", "H100", "--launch", line + flags,
+                             mentions=[flags.split()[0]])
+        done = self.run_oomcast("plan", "--gpu", "H100", "--json", "--launch",
+                                line + "--enable-sleep-mode --port 8000")
+        plan = json.loads(done.stdout)
+        self.assertTrue(any("--enable-sleep-mode" in w for w in plan["warnings"]))
+        self.assertTrue(any("port" in n for n in plan["notes"]))
+
+    def test_sizes_need_units(self):
+        self.refuses("plan", *LLAMA, "--gpu-total", "79.19", mentions=["79.19GiB"])
 
     def test_bad_calibrations(self):
         path = self.root / "c.json"
