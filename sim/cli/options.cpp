@@ -23,6 +23,9 @@ std::optional<Bytes> bytes_option(const po::variables_map& values, const char* n
   if (!bytes) {
     problems.add(
         {kCommandLine, std::string("--") + name, text, "a size like 79.19GiB or 1.5g", ""});
+  } else if (*bytes<kMiB&& * bytes> Bytes{0}) {
+    problems.add({kCommandLine, std::string("--") + name, text, "a size of a MiB or more",
+                  "without a unit it is bytes: did you mean " + text + "GiB?"});
   }
   return bytes;
 }

@@ -86,13 +86,15 @@ std::string capacity(const OrderedJson& report, int groups) {
   if (report.at("kv_blocks").is_null()) {
     return "";
   }
+  const std::string shared =
+      groups > 1 ? fmt::format(" shared by {} groups of layers", groups) : std::string();
   return fmt::format(
-      "\nKV cache: {} tokens in {} blocks of {}, {:.2f} GiB; {:.2f} requests of full "
-      "length at once\n",
+      "\nKV cache: {} tokens in {} blocks of {}{}, {:.2f} GiB; {:.2f} requests of full length at "
+      "once\n",
       format_count(report.at("kv_tokens").get<std::int64_t>()),
       format_count(report.at("kv_blocks").get<std::int64_t>()),
-      report.at("block_size").get<std::int64_t>(), report.at("available_kv_gib").get<double>(),
-      report.at("max_concurrency").get<double>());
+      report.at("block_size").get<std::int64_t>(), shared,
+      report.at("available_kv_gib").get<double>(), report.at("max_concurrency").get<double>());
 }
 
 std::string engine_log(const OrderedJson& report) {
