@@ -94,7 +94,7 @@ volatile std::sig_atomic_t stop_signal = 0;
 // Ctrl-C and a polite kill leave nothing half-written: the run stops between two steps and the
 // staged folder goes with it.
 void stop_on_signals() {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     std::signal(signal, [](int number) { stop_signal = number; });
   }
 }
@@ -199,8 +199,9 @@ int run_replay(const Arguments& arguments) {
            record);
   }
   requests.close();
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    std::signal(signal, SIG_DFL);
+  }
   record.workload = workload_json(workload, stream->summary());
   CheckedFile timeline(folder.staged("timeline.csv"));
   write_timeline_csv(record.ranks, timeline);
@@ -210,8 +211,12 @@ int run_replay(const Arguments& arguments) {
   folder.write("record.json", json);
   folder.write("config.resolved.json", record.config.dump(2) + "\n");
   folder.write("summary.txt", text);
+  std::cout << (values["json"].as<bool>() ? json : text + "Results in " + path + "\n")
+            << std::flush;
+  if (!std::cout) {
+    throw ConfigError(Problem{"standard output", "", "", "a place that can be written", ""});
+  }
   folder.commit();
-  std::cout << (values["json"].as<bool>() ? json : text + "Results in " + path + "\n");
   return record.outcome.fits() ? kFits : kDoesNotFit;
 }
 

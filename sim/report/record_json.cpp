@@ -46,6 +46,7 @@ OrderedJson totals_json(const RunTotals& totals) {
   json["preemptions"] = totals.preemptions;
   json["prompt_tokens"] = totals.prompt_tokens.count();
   json["output_tokens"] = totals.output_tokens.count();
+  json["cached_tokens"] = totals.cached_tokens.count();
   json["prefix_hit_tokens"] = totals.prefix_hit_tokens.count();
   json["makespan_s"] = rounded(static_cast<double>(totals.makespan.count()) * 1e-9);
   json["kv_pool_bytes"] = totals.kv_pool.count();

@@ -201,10 +201,9 @@ std::string serving(const RunRecord& record) {
       "  {:.1f} requests/s, {:.0f} prompt and {:.0f} output tokens/s; {:.1f} % of "
       "prompt tokens from the prefix cache\n",
       rate(totals.finished), rate(totals.prompt_tokens.count()), rate(totals.output_tokens.count()),
-      totals.prompt_tokens > Tokens{0}
-          ? 100.0 * static_cast<double>(totals.prefix_hit_tokens.count()) /
-                static_cast<double>(totals.prompt_tokens.count())
-          : 0.0);
+      totals.prompt_tokens > Tokens{0} ? 100.0 * static_cast<double>(totals.cached_tokens.count()) /
+                                             static_cast<double>(totals.prompt_tokens.count())
+                                       : 0.0);
   if (totals.rejected > 0) {
     out += fmt::format("  {} requests were rejected; requests.csv says why for each\n",
                        format_count(totals.rejected));

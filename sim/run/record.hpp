@@ -67,10 +67,11 @@ struct RunTotals {
   std::int64_t unfinished = 0;
   std::int64_t steps = 0;
   std::int64_t preemptions = 0;
-  Tokens prompt_tokens;  // of finished requests
-  Tokens output_tokens;  // of finished requests
-  Tokens prefix_hit_tokens;
-  Nanos makespan;  // from the first arrival to the last finish
+  Tokens prompt_tokens;      // of finished requests
+  Tokens output_tokens;      // of finished requests
+  Tokens cached_tokens;      // prefix hits at first admission, of finished requests
+  Tokens prefix_hit_tokens;  // of all admissions, those after a preemption included
+  Nanos makespan;            // from the first arrival to the last finish
   Bytes kv_pool;
   Bytes kv_peak;  // most bytes of blocks held by requests
   SimTime kv_peak_at;

@@ -118,11 +118,18 @@ class Serving {
     return row;
   }
 
+  // Only clients that wait for answers need to hear of them.
+  void answered(std::int64_t index, SimTime at) {
+    if (stream_.is_closed_loop()) {
+      stream_.on_finished(index, at);
+    }
+  }
+
   void reject(std::int64_t index, RequestOutcome outcome) {
     RequestRow& row = log_.at(index);
     row.outcome = outcome;
     row.output = Tokens{0};
-    stream_.on_finished(index, instant(now_));
+    answered(index, instant(now_));
     log_.close(index);
   }
 
@@ -186,9 +193,12 @@ class Serving {
         plan.prefill_requests == 0 && plan.sampled_rows == plan.requests
             ? decode_time(plan.decode_requests, plan.decode_context).at(plan.decode_context)
             : model_.time_of(shape).at(plan.decode_context);
-    ends_.push_back(start + took);
-    // Stages work on different batches: the first is free again when its share is done.
-    free_from_ = start + FineSpan::from_ticks(took.ticks() / deployment_.pp);
+    // Stages work on different batches: the first is free again when its share is done, and a batch
+    // leaves the last stage no earlier than its own share after the batch before it.
+    const FineSpan share = FineSpan::from_ticks(took.ticks() / deployment_.pp);
+    const FineSpan behind = ends_.empty() ? FineSpan{} : ends_.back() + share;
+    ends_.push_back(std::max(start + took, behind));
+    free_from_ = start + share;
     post(instant(start), plan.tokens, plan.sampled_rows, plan.blocks, plan.running, plan.waiting);
   }
 
@@ -229,7 +239,7 @@ class Serving {
       row.outcome = RequestOutcome::kFinished;
       row.output = std::min(row.output, deployment_.max_model_len - row.input);
       last_finish_ = row.finish;
-      stream_.on_finished(index, row.finish);
+      answered(index, row.finish);
       log_.close(index);
     }
   }
@@ -347,6 +357,11 @@ class Serving {
     for (std::size_t stage = 0; stage < books_.size(); ++stage) {
       const int first_rank = static_cast<int>(stage) * deployment_.tp;
       record_.ranks.push_back(books_[stage].finish(first_rank, deployment_.tp));
+      for (const PhaseRecord& phase : record_.ranks.back().startup) {
+        for (const Bytes bytes : phase.device) {
+          digest_.add_word(static_cast<std::uint64_t>(bytes.count()));
+        }
+      }
       for (const TimelineRow& row : record_.ranks.back().timeline) {
         add_to_digest(digest_, row);
       }

@@ -60,6 +60,7 @@ void RequestLog::hand_on() {
       ++totals_->finished;
       totals_->prompt_tokens += row.input;
       totals_->output_tokens += row.output;
+      totals_->cached_tokens += row.cached;
       totals_->ttft.add(nanos(row.first_token) - nanos(row.arrival));
       totals_->latency.add(nanos(row.finish) - nanos(row.arrival));
       if (row.output > Tokens{1}) {

@@ -18,6 +18,7 @@ using models::DType;
 using models::FfnKind;
 
 constexpr const char* kLine = "launch line";
+constexpr std::int64_t kMostInBatch = std::int64_t{1} << 24;  // tokens or sequences of one step
 
 bool has_moe(const models::ModelSpec& model) {
   return std::any_of(model.layer_kinds.begin(), model.layer_kinds.end(),
@@ -104,7 +105,7 @@ class Resolver {
       const auto& flags = line().flags;
       const auto found = flags.find(std::string_view(flag));
       if (found == flags.end() || found->second.origin != launch::Origin::kGiven ||
-          is_harmless(found->second.value)) {
+          is_harmless(found->second.value) || is_one_rank(flag, found->second.value)) {
         continue;
       }
       const bool config = std::string_view(what) == "overriding the model's config";
@@ -123,11 +124,17 @@ class Resolver {
     warn_about_the_rest();
   }
 
+  static bool is_one_rank(std::string_view flag, const Json& value) {
+    return value == Json(1) &&
+           (flag.find("parallel-size") != std::string_view::npos || flag == "nnodes" ||
+            flag == "offload-num-in-group" || flag == "offload-prefetch-step");
+  }
+
   // A value that leaves the feature off, or asks for what is modelled.
   static bool is_harmless(const Json& value) {
-    return value.is_null() || value == Json(false) || value == Json(0) || value == Json(1) ||
-           value == Json(0.0) || value == Json("auto") || value == Json("generate") ||
-           value == Json("none") || (value.is_structured() && value.empty());
+    return value.is_null() || value == Json(false) || value == Json(0) || value == Json(0.0) ||
+           value == Json("auto") || value == Json("generate") || value == Json("none") ||
+           (value.is_structured() && value.empty());
   }
 
   // Other flags that touch memory or scheduling: taken note of, with the plan as if they were not
@@ -182,9 +189,18 @@ class Resolver {
                                                                  "max-num-queued-tokens",
                                                                  "api-server-count",
                                                                  "hf-config-path"};
+    static const std::set<std::string, std::less<>> kCompilation = {
+        "cudagraph_mode", "cudagraph_capture_sizes", "max_cudagraph_capture_size"};
+    if (const Json* config = line().json("compilation-config"); config && config->is_object()) {
+      for (const auto& [key, value] : config->items()) {
+        if (kCompilation.count(key) == 0) {
+          out_.warnings.push_back(fmt::format("compilation-config.{} is not modelled", key));
+        }
+      }
+    }
     for (const auto& [name, flag] : line().flags) {
       if (flag.origin == launch::Origin::kGiven && kModelled.count(name) == 0 &&
-          !is_harmless(flag.value)) {
+          !is_harmless(flag.value) && !is_one_rank(name, flag.value)) {
         out_.warnings.push_back(fmt::format(
             "{} is not modelled: the plan is that of a launch without it", flag.written));
       }
@@ -269,6 +285,12 @@ class Resolver {
       }
       return;
     }
+    constexpr std::int64_t kLongest = std::int64_t{1} << 31;
+    if (*given > kLongest) {
+      complain("max-model-len", std::to_string(*given), fmt::format("1 to {}", kLongest));
+      out_.max_model_len = derived;
+      return;
+    }
     out_.max_model_len = Tokens{*given};
     const bool may_exceed = line().variable("VLLM_ALLOW_LONG_MAX_MODEL_LEN").value_or("0") == "1";
     if (*given < 1) {
@@ -285,7 +307,8 @@ class Resolver {
   void batch_limits() {
     const double memory_gib = to_gib(out_.gpu.nvml_total);
     const bool a100 = lower(out_.gpu.name).find("a100") != std::string::npos;
-    const bool large = memory_gib >= 70 && !a100;
+    const bool small_unified = out_.gpu.unified_memory && out_.rules.unified_memory_is_small;
+    const bool large = memory_gib >= 70 && !a100 && !small_unified;
     std::int64_t tokens = large ? 8192 : 2048;
     std::int64_t seqs = large ? 1024 : 256;
     if (memory_gib >= 160) {
@@ -299,6 +322,10 @@ class Resolver {
       seqs *= 2;
     }
     seqs = given_seqs.value_or(seqs);
+    if (seqs > kMostInBatch) {
+      complain("max-num-seqs", std::to_string(seqs), fmt::format("1 to {}", kMostInBatch));
+      seqs = kMostInBatch;
+    }
     out_.chunked_prefill = line().boolean("enable-chunked-prefill").value_or(true);
     if (!given_tokens) {
       if (!out_.chunked_prefill) {
@@ -320,12 +347,12 @@ class Resolver {
   }
 
   void check_batch_limits(std::int64_t tokens, std::int64_t seqs) {
-    constexpr std::int64_t kMost = std::int64_t{1} << 24;
-    if (tokens < 1 || tokens > kMost) {
-      complain("max-num-batched-tokens", std::to_string(tokens), fmt::format("1 to {}", kMost));
+    if (tokens < 1 || tokens > kMostInBatch) {
+      complain("max-num-batched-tokens", std::to_string(tokens),
+               fmt::format("1 to {}", kMostInBatch));
     }
-    if (seqs < 1 || seqs > kMost) {
-      complain("max-num-seqs", std::to_string(seqs), fmt::format("1 to {}", kMost));
+    if (seqs < 1) {
+      complain("max-num-seqs", std::to_string(seqs), fmt::format("1 to {}", kMostInBatch));
     }
     if (!out_.chunked_prefill && tokens < out_.max_model_len.count()) {
       complain("max-num-batched-tokens", std::to_string(tokens),
@@ -345,9 +372,22 @@ class Resolver {
                "above 0 and at most 1");
     }
     if (const auto bytes = line().integer("kv-cache-memory-bytes")) {
-      out_.kv_cache_memory = Bytes{*bytes};
+      constexpr Bytes kMost{std::int64_t{1} << 50};
+      if (*bytes < 1 || Bytes{*bytes} > kMost) {
+        complain("kv-cache-memory-bytes", std::to_string(*bytes),
+                 fmt::format("1 to {} bytes", kMost.count()));
+      } else {
+        out_.kv_cache_memory = Bytes{*bytes};
+      }
     }
-    out_.block_override = line().integer("num-gpu-blocks-override");
+    if (const auto blocks = line().integer("num-gpu-blocks-override")) {
+      constexpr std::int64_t kMost = std::int64_t{1} << 26;
+      if (*blocks < 1 || *blocks > kMost) {
+        complain("num-gpu-blocks-override", std::to_string(*blocks), fmt::format("1 to {}", kMost));
+      } else {
+        out_.block_override = blocks;
+      }
+    }
     out_.prefix_caching = line().boolean("enable-prefix-caching").value_or(true);
     out_.policy = line().text("scheduling-policy").value_or("fcfs") == "priority"
                       ? SchedulerConfig::Policy::kPriority
@@ -357,8 +397,11 @@ class Resolver {
     out_.async_scheduling = line().boolean("async-scheduling").value_or(async_default);
     out_.attention_backend = backend();
     out_.block_size = Tokens{line().integer("block-size").value_or(default_block_size())};
-    if (out_.block_size.count() < 1 || out_.block_size.count() > 4096) {
-      complain("block-size", std::to_string(out_.block_size.count()), "1 to 4096");
+    constexpr std::int64_t kKernelBlock = 16;
+    if (out_.block_size.count() < 1 || out_.block_size.count() > 4096 ||
+        out_.block_size.count() % kKernelBlock != 0) {
+      complain("block-size", std::to_string(out_.block_size.count()),
+               "a multiple of 16 up to 4096, as attention kernels take");
     }
     out_.runner_v2 = runs_on_v2();
   }
@@ -486,9 +529,19 @@ class Resolver {
     limit = std::min(limit, detail::checked_mul(out_.max_num_seqs, 2));
     if (const auto given = line().integer("max-cudagraph-capture-size")) {
       limit = *given;
-    } else if (const Json* nested = line().json("compilation-config", "max_cudagraph_capture_size");
-               nested != nullptr && nested->is_number_integer()) {
-      limit = nested->get<std::int64_t>();
+    } else if (const Json* nested =
+                   line().json("compilation-config", "max_cudagraph_capture_size")) {
+      if (nested->is_number_integer()) {
+        limit = nested->get<std::int64_t>();
+      } else {
+        complain("compilation-config.max_cudagraph_capture_size", nested->dump(), "an integer");
+      }
+    }
+    if (const auto older = line().integers("cuda-graph-sizes"); older && older->size() == 1) {
+      limit = older->front();
+    }
+    if (limit < 0) {
+      complain("max-cudagraph-capture-size", std::to_string(limit), "at least 0");
     }
     limit = std::min(limit, batch);
     for (const std::int64_t size : {1, 2, 4}) {
@@ -518,17 +571,19 @@ class Resolver {
   }
 
   std::optional<std::vector<std::int64_t>> given_capture_sizes() {
-    for (const char* flag : {"cudagraph-capture-sizes", "cuda-graph-sizes"}) {
-      if (const auto sizes = line().integers(flag)) {
-        return sizes;
-      }
+    if (const auto sizes = line().integers("cudagraph-capture-sizes")) {
+      return sizes;
+    }
+    // The older flag: several values are the sizes, one is the largest of the usual list.
+    if (const auto sizes = line().integers("cuda-graph-sizes"); sizes && sizes->size() > 1) {
+      return sizes;
     }
     const Json* nested = line().json("compilation-config", "cudagraph_capture_sizes");
     if (nested == nullptr) {
       return std::nullopt;
     }
     std::vector<std::int64_t> sizes;
-    for (const Json& size : *nested) {
+    for (const Json& size : nested->is_array() ? *nested : Json::array({Json()})) {
       if (!size.is_number_integer()) {
         complain("compilation-config.cudagraph_capture_sizes", nested->dump(),
                  "a list of integers");

@@ -103,6 +103,8 @@ struct Deployment {
   [[nodiscard]] KvLayout kv_layout(int stage) const;
   // Bytes one request of `length` tokens can need at most, as the version's own check counts.
   [[nodiscard]] Bytes kv_needed(const KvLayout& layout, Tokens length) const;
+  // What decides how many batches are in flight.
+  [[nodiscard]] SchedulerConfig pipeline_settings() const;
   // Scheduler settings for a pool of `blocks` blocks.
   [[nodiscard]] SchedulerConfig scheduler_config(Blocks blocks) const;
   [[nodiscard]] Bytes device_total() const;

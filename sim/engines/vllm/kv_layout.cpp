@@ -13,7 +13,7 @@ using models::AttentionKind;
 struct Bucket {
   KvGroup group;
   Bytes page;
-  std::int64_t layers = 0;
+  std::vector<int> stages;  // of each member, in layer order
 };
 
 KvGroup group_of(const models::KvLayerSpec& layer, Tokens block_size, bool hybrid) {
@@ -61,22 +61,27 @@ std::int64_t blocks_needed(const KvGroup& group, Tokens length, Tokens in_flight
 
 }  // namespace
 
+// Grouping is the whole model's; each stage then has its own members of every group.
 KvLayout Deployment::kv_layout(int stage) const {
   const bool hybrid = !launch.on("disable-hybrid-kv-cache-manager");
   std::vector<Bucket> buckets;
-  for (const models::KvLayerSpec& layer : models::kv_layers(*model, shard(stage))) {
-    const KvGroup group = group_of(layer, block_size, hybrid);
-    const Bytes page = models::kv_bytes_per_token(layer, kv_dtype) * block_size.count();
-    const auto same = std::find_if(buckets.begin(), buckets.end(), [&](const Bucket& bucket) {
-      return bucket.group == group && bucket.page == page;
-    });
-    if (same == buckets.end()) {
-      buckets.push_back({group, page, 1});
-    } else {
-      ++same->layers;
+  for (int owner = 0; owner < pp; ++owner) {
+    for (const models::KvLayerSpec& layer : models::kv_layers(*model, shard(owner))) {
+      const KvGroup group = group_of(layer, block_size, hybrid);
+      const Bytes page = models::kv_bytes_per_token(layer, kv_dtype) * block_size.count();
+      auto same = std::find_if(buckets.begin(), buckets.end(), [&](const Bucket& bucket) {
+        return bucket.group == group && bucket.page == page;
+      });
+      if (same == buckets.end()) {
+        same = buckets.insert(buckets.end(), {group, page, {}});
+      }
+      same->stages.push_back(owner);
     }
   }
-  OOMCAST_CHECK(!buckets.empty(), "stage {} of {} has no KV layers", stage, pp);
+  OOMCAST_CHECK(!buckets.empty(), "{} has no KV layers", model->name);
+  const auto members_here = [stage](const std::vector<int>& stages) {
+    return std::count(stages.begin(), stages.end(), stage);
+  };
   KvLayout layout;
   const bool one_type = std::all_of(buckets.begin(), buckets.end(), [&](const Bucket& bucket) {
     return bucket.group == buckets.front().group;
@@ -86,8 +91,8 @@ KvLayout Deployment::kv_layout(int stage) const {
     std::int64_t layers = 0;
     Bytes block;
     for (const Bucket& bucket : buckets) {
-      layers += bucket.layers;
-      block += bucket.page * bucket.layers;
+      layers += members_here(bucket.stages);
+      block += bucket.page * members_here(bucket.stages);
     }
     layout.groups = {{buckets.front().group, layers}};
     layout.group_size = buckets.size() == 1 ? layers : 1;
@@ -95,27 +100,38 @@ KvLayout Deployment::kv_layout(int stage) const {
     return layout;
   }
   unify_pages(buckets, model->name);
+  const auto layers_of = [](const Bucket& bucket) {
+    return static_cast<std::int64_t>(bucket.stages.size());
+  };
   const auto [fewest, most] = std::minmax_element(
       buckets.begin(), buckets.end(),
-      [](const Bucket& left, const Bucket& right) { return left.layers < right.layers; });
-  const bool nearly_equal = static_cast<double>(most->layers) <
-                            rules.group_size_ratio * static_cast<double>(fewest->layers);
-  layout.group_size = nearly_equal ? most->layers : fewest->layers;
+      [&](const Bucket& left, const Bucket& right) { return layers_of(left) < layers_of(right); });
+  const bool nearly_equal = static_cast<double>(layers_of(*most)) <
+                            rules.group_size_ratio * static_cast<double>(layers_of(*fewest));
+  const std::int64_t group_size = nearly_equal ? layers_of(*most) : layers_of(*fewest);
   layout.page = buckets.front().page;
   for (const Bucket& bucket : buckets) {
-    const std::int64_t groups = div_ceil(bucket.layers, layout.group_size);
+    const std::int64_t groups = div_ceil(layers_of(bucket), group_size);
     for (std::int64_t i = 0; i < groups; ++i) {
-      // Layer j goes to group j mod groups.
-      const std::int64_t layers = bucket.layers / groups + (i < bucket.layers % groups ? 1 : 0);
-      layout.groups.push_back({bucket.group, layers});
+      // Layer j of a bucket goes to its group j mod groups.
+      std::int64_t here = 0;
+      for (auto j = static_cast<std::size_t>(i); j < bucket.stages.size();
+           j += static_cast<std::size_t>(groups)) {
+        here += bucket.stages[j] == stage ? 1 : 0;
+      }
+      layout.groups.push_back({bucket.group, here});
+      // One page tensor for each member of the largest group, shared by the others.
+      layout.group_size = std::max(layout.group_size, here);
     }
   }
+  // With one stage the padding of short groups counts as members.
+  layout.group_size = pp == 1 ? group_size : layout.group_size;
   return layout;
 }
 
 Bytes Deployment::kv_needed(const KvLayout& layout, Tokens length) const {
   const std::int64_t batches =
-      rules.window_in_flight_batches ? (async_scheduling ? 2 : 1) * std::int64_t{pp} : 1;
+      rules.window_in_flight_batches ? pipeline_depth(pipeline_settings()) : 1;
   const Tokens in_flight = max_num_batched_tokens * batches;
   Bytes needed;
   for (const KvGroupLayout& member : layout.groups) {
@@ -128,8 +144,18 @@ Bytes Deployment::kv_needed(const KvLayout& layout, Tokens length) const {
   return needed;
 }
 
-SchedulerConfig Deployment::scheduler_config(Blocks blocks) const {
+SchedulerConfig Deployment::pipeline_settings() const {
   SchedulerConfig config;
+  config.async_scheduling = async_scheduling;
+  config.pipeline_parallel_size = pp;
+  config.rules = rules_for(launch.version);
+  // The version's default runner is not always the one that runs.
+  config.rules.model_runner_v2 = runner_v2;
+  return config;
+}
+
+SchedulerConfig Deployment::scheduler_config(Blocks blocks) const {
+  SchedulerConfig config = pipeline_settings();
   config.max_num_seqs = max_num_seqs;
   config.max_num_batched_tokens = max_num_batched_tokens;
   config.max_model_len = max_model_len;
@@ -141,9 +167,6 @@ SchedulerConfig Deployment::scheduler_config(Blocks blocks) const {
   config.enable_prefix_caching = prefix_caching;
   config.enable_chunked_prefill = chunked_prefill;
   config.policy = policy;
-  config.async_scheduling = async_scheduling;
-  config.pipeline_parallel_size = pp;
-  config.rules = rules_for(launch.version);
   config.scheduler_reserve_full_isl =
       launch.boolean("scheduler-reserve-full-isl").value_or(config.rules.full_sequence_check);
   config.long_prefill_token_threshold =

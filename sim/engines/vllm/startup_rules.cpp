@@ -159,6 +159,7 @@ StartupRules startup_rules_for(const Version& version) {
   rules.capture_adds_batch_tokens = read.boolean("capture_adds_batch_tokens");
   rules.capture_adds_decode_sizes = read.boolean("capture_adds_decode_sizes");
   rules.batch_tokens_huge_card = read.integer("batch_tokens_huge_card");
+  rules.unified_memory_is_small = read.boolean("unified_memory_is_small");
   rules.batch_tokens_capped_by_seqs = read.boolean("batch_tokens_capped_by_seqs");
   rules.async_by_default = read.boolean("async_by_default");
   rules.report_by_concurrency =

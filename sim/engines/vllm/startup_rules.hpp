@@ -39,6 +39,7 @@ struct StartupRules {
   bool capture_adds_batch_tokens = false;
   bool capture_adds_decode_sizes = false;
   std::int64_t batch_tokens_huge_card = 8192;
+  bool unified_memory_is_small = false;  // batch limits of GB10
   bool batch_tokens_capped_by_seqs = false;
   bool async_by_default = false;
   bool report_by_concurrency = false;

@@ -250,8 +250,11 @@ std::vector<LiveTensor> block_tables(const Deployment& deployment, const KvLayou
   const std::int64_t seqs = deployment.max_num_seqs;
   std::vector<LiveTensor> tables;
   for (const KvGroupLayout& member : layout.groups) {
-    const std::int64_t width =
-        align_up(div_ceil(deployment.max_model_len, member.group.block_size), 8);
+    // Rows are padded so that a row's slots align to 128 tokens.
+    constexpr std::int64_t kAlignment = 128;
+    const std::int64_t block = member.group.block_size.count();
+    const std::int64_t width = align_up(div_ceil(deployment.max_model_len.count(), block),
+                                        kAlignment / std::gcd(kAlignment, block));
     const std::int64_t copies = deployment.runner_v2 ? 2 : 1;
     tables.push_back({"block table",
                       copies == 2 ? "2 x N x ceil(L/block) x 4" : "N x ceil(L/block) x 4",

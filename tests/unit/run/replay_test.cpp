@@ -156,6 +156,13 @@ TEST(Replay, RequestsComeOutInOrderOfArrival) {
   }
 }
 
+TEST(Replay, PipelineStagesDoNotOvertake) {
+  // A decode behind its own prompt waits for the prompt to leave the last stage.
+  const Served two = run("--max-model-len 8192 -pp 2",
+                         "poisson:rate=1,requests=1,input=fixed(4000),output=fixed(2)", false);
+  EXPECT_GT(two.rows.at(0).finish, two.rows.at(0).first_token);
+}
+
 TEST(Replay, TooLongPromptsAreRejectedNotLost) {
   const Served mixed =
       run("--max-model-len 512",

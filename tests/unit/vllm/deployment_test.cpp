@@ -1,0 +1,124 @@
+// What the engine makes of a launch line, and the startup that follows, on paper.
+#include "sim/engines/vllm/deployment.hpp"
+
+#include <gtest/gtest.h>
+
+#include "sim/core/error.hpp"
+#include "sim/run/plan.hpp"
+
+namespace oomcast::vllm {
+namespace {
+
+Deployment deployment(const std::string& line, const std::string& gpu = "H100-80GB",
+                      const std::string& version = "0.19.0") {
+  DeploymentInput input;
+  input.launch_line = "vllm serve " + line;
+  input.gpu = gpu;
+  input.engine_version = version;
+  return resolve_input(input);
+}
+
+std::string refusal(const std::string& line, const std::string& gpu = "H100-80GB") {
+  try {
+    deployment(line, gpu);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+constexpr const char* kLlama = "meta-llama/Llama-3.1-8B-Instruct ";
+
+TEST(Deployment, BatchDefaultsFollowTheCard) {
+  EXPECT_EQ(deployment(kLlama).max_num_seqs, 1024);
+  EXPECT_EQ(deployment(kLlama).max_num_batched_tokens, Tokens{8192});
+  EXPECT_EQ(deployment(kLlama, "A100-80GB").max_num_seqs, 256);
+  EXPECT_EQ(deployment(kLlama, "L40S").max_num_batched_tokens, Tokens{2048});
+  EXPECT_EQ(deployment(kLlama, "B200", "0.27.0").max_num_batched_tokens, Tokens{8192});
+  EXPECT_EQ(deployment(kLlama, "B200", "0.28.0").max_num_batched_tokens, Tokens{16384});
+  EXPECT_EQ(deployment(kLlama, "GB10", "0.32.0").max_num_seqs, 1024);
+  EXPECT_EQ(deployment(kLlama, "GB10", "0.33.0").max_num_seqs, 256);
+}
+
+TEST(Deployment, CaptureSizes) {
+  // 1, 2, 4; 8 to 248 by 8 (31 sizes); 256 to 512 by 16 (17 sizes).
+  EXPECT_EQ(deployment(kLlama).capture_sizes.size(), 51U);
+  // By 8 throughout before 0.12: 3 + 64.
+  EXPECT_EQ(deployment(kLlama, "H100-80GB", "0.11.0").capture_sizes.size(), 67U);
+  EXPECT_TRUE(deployment(std::string(kLlama) + "--enforce-eager").capture_sizes.empty());
+  EXPECT_EQ(deployment(std::string(kLlama) + "--max-num-seqs 4").capture_sizes,
+            (std::vector<std::int64_t>{1, 2, 4, 8}));
+  EXPECT_EQ(deployment(std::string(kLlama) + "--cudagraph-capture-sizes 8 1").capture_sizes,
+            (std::vector<std::int64_t>{1, 8}));
+}
+
+TEST(Deployment, WindowedLayersAreGroupedOverAllStages) {
+  // 26 layers, every sixth full: 4 full and 22 windowed; groups of 4: 1 + 6, on any stage.
+  for (const int stages : {1, 2, 3}) {
+    const Deployment gemma =
+        deployment("google/gemma-3-1b-it -pp " + std::to_string(stages), "L40S", "0.33.0");
+    std::int64_t layers = 0;
+    for (int stage = 0; stage < stages; ++stage) {
+      const KvLayout layout = gemma.kv_layout(stage);
+      ASSERT_EQ(layout.groups.size(), 7U);
+      for (const KvGroupLayout& group : layout.groups) {
+        layers += group.layers;
+        EXPECT_LE(group.layers, layout.group_size);
+      }
+    }
+    EXPECT_EQ(layers, 26);
+  }
+}
+
+TEST(Deployment, OneRequestNeedsWhatThePageArithmeticSays) {
+  const Deployment llama = deployment(std::string(kLlama) + "--max-model-len 8192");
+  const KvLayout layout = llama.kv_layout(0);
+  EXPECT_EQ(layout.block_bytes(), kMiB * 2);  // 16 x 131,072 B
+  EXPECT_EQ(llama.kv_needed(layout, Tokens{8192}), kGiB);
+  EXPECT_EQ(llama.kv_needed(layout, Tokens{8193}), kGiB + kMiB * 2);
+}
+
+TEST(Startup, MaxModelLenFitsAtTheEstimateAndNotBeyond) {
+  const std::string line = std::string(kLlama) + "--kv-cache-memory-bytes 1073741824 ";
+  // A GiB holds 512 blocks of 16 tokens: 8,192 tokens.
+  const auto outcome = [&](int length) {
+    return simulate_startup(deployment(line + "--max-model-len " + std::to_string(length))).outcome;
+  };
+  EXPECT_TRUE(outcome(8192).fits());
+  const Outcome beyond = outcome(8193);
+  EXPECT_EQ(beyond.kind, OutcomeKind::kKvTooSmall);
+  EXPECT_EQ(beyond.short_by, kMiB * 2);
+  EXPECT_NE(beyond.message.find("estimated maximum model length is 8192"), std::string::npos);
+}
+
+TEST(Startup, OtherMemoryOnTheCardIsFoundAtTheFirstCheck) {
+  DeploymentInput input;
+  input.launch_line = std::string("vllm serve ") + kLlama;
+  input.gpu = "H100-80GB";
+  input.engine_version = "0.19.0";
+  input.card.other_use = kGiB * 9;
+  const Outcome outcome = simulate_startup(resolve_input(input)).outcome;
+  EXPECT_EQ(outcome.kind, OutcomeKind::kStartupOom);
+  EXPECT_EQ(outcome.phase, "context");
+  EXPECT_NE(outcome.message.find("less than desired GPU memory utilization"), std::string::npos);
+}
+
+TEST(Refusals, NameTheFlag) {
+  const std::string line = kLlama;
+  for (const auto& [flags, mentioned] : std::vector<std::pair<std::string, std::string>>{
+           {"-tp 3", "tensor"},
+           {"--max-model-len 9223372036854775807", "max-model-len"},
+           {"--max-num-seqs 9223372036854775807", "max-num-seqs"},
+           {"--num-gpu-blocks-override 9223372036854775807", "num-gpu-blocks-override"},
+           {"--block-size 7", "block-size"},
+           {"--cpu-offload-gb 1", "cpu-offload-gb"},
+           {"-cc '{\"cudagraph_capture_sizes\": 5}'", "cudagraph_capture_sizes"},
+           {"-cc '{\"max_cudagraph_capture_size\": \"x\"}'", "max_cudagraph_capture_size"},
+           {"--no-enable-chunked-prefill --max-num-batched-tokens 64", "max-num-batched-tokens"}}) {
+    EXPECT_NE(refusal(line + flags).find(mentioned), std::string::npos)
+        << flags << ": " << refusal(line + flags);
+  }
+}
+
+}  // namespace
+}  // namespace oomcast::vllm
