@@ -57,8 +57,8 @@ vllm::Deployment deployment_of(const Json& recorded, const models::ModelSpec& mo
 
 class Comparison {
  public:
-  Comparison(const Json& recorded, const vllm::StageState& stage, const EngineReport& report)
-      : recorded_(recorded), stage_(stage), report_(report) {}
+  Comparison(const Json& recorded, const vllm::StageState& stage)
+      : recorded_(recorded), stage_(stage) {}
 
   Complaints run(const EngineReport& fed) {
     near("weights_bytes", stage_.weights, 0.001, 4 * kMib);
@@ -159,7 +159,6 @@ class Comparison {
 
   const Json& recorded_;
   const vllm::StageState& stage_;
-  const EngineReport& report_;
   Complaints complaints_;
 };
 
@@ -183,7 +182,7 @@ std::vector<std::string> check_startup(const Json& recorded, const models::Model
     deployment.assumed.available_kv =
         Bytes{recorded.at("engine_report").at("available_kv_bytes").get<std::int64_t>()};
     const vllm::Startup fed = vllm::simulate_startup(deployment);
-    return Comparison(recorded, startup.stages.at(stage), startup.report).run(fed.report);
+    return Comparison(recorded, startup.stages.at(stage)).run(fed.report);
   } catch (const ConfigError& error) {
     return {fmt::format("refused: {}", error.what())};
   }

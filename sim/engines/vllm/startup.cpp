@@ -102,7 +102,6 @@ class StageStartup {
     state_.requested = Bytes{static_cast<std::int64_t>(
         deployment_.rules.requested_is_ceiled ? std::ceil(wanted) : wanted)};
     free_at_snapshot_ = state_.ledger.device_free();
-    torch_at_snapshot_ = state_.ledger.views().torch_reserved;
     if (free_at_snapshot_ >= state_.requested) {
       return true;
     }
@@ -382,7 +381,6 @@ class StageStartup {
   Outcome outcome_;
   Bytes phase_peak_;
   Bytes free_at_snapshot_;
-  Bytes torch_at_snapshot_;
   Bytes allocated_at_profile_;
   Bytes highest_allocated_;
 };
