@@ -66,7 +66,7 @@ OrderedJson rank_json(const Plan& plan, const vllm::StageState& stage, int rank)
   OrderedJson witness;
   witness["moment"] = stage.profile_peak.moment;
   witness["tensors"] = OrderedJson::array();
-  for (const vllm::LiveTensor& tensor : stage.profile_peak.tensors) {
+  for (const opgraph::LiveTensor& tensor : stage.profile_peak.tensors) {
     OrderedJson entry;
     entry["name"] = tensor.name;
     entry["formula"] = tensor.formula;

@@ -11,7 +11,7 @@ namespace oomcast {
 RankBooks::RankBooks(const vllm::Deployment& deployment, vllm::StageState stage)
     : deployment_(&deployment),
       stage_(std::move(stage)),
-      step_peaks_(deployment, stage_.role),
+      step_peaks_(deployment, stage_.stage),
       block_bytes_(stage_.kv.block_bytes()) {}
 
 Bytes RankBooks::pool_bytes() const {
@@ -21,7 +21,7 @@ Bytes RankBooks::pool_bytes() const {
 std::optional<Outcome> RankBooks::run_step(SimTime at, Tokens tokens, std::int64_t rows) {
   step_tokens_ = tokens;
   const vllm::StepPeaks::Sizes wanted =
-      step_peaks_.at(tokens, stage_.role.last ? rows : std::int64_t{0});
+      step_peaks_.at(tokens, rows);
   if (wanted == live_) {
     return std::nullopt;
   }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "sim/core/error.hpp"
-#include "sim/engines/vllm/step_memory.hpp"
+#include "sim/engines/vllm/resident.hpp"
 
 namespace oomcast::vllm {
 namespace {

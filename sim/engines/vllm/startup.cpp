@@ -149,26 +149,11 @@ class StageStartup {
     const std::int64_t rows = std::min(deployment_.max_num_seqs, tokens.count());
     allocated_at_profile_ = state_.ledger.views().torch_allocated;
     highest_allocated_ = allocated_at_profile_;
-    if (!pass(compile_live_set(deployment_, state_.role, tokens))) {
-      return false;
-    }
-    if (!deployment_.rules.cublas_before_snapshot &&
-        !allocate(Leaf::kWorkspaceGemm, cublas_workspace(deployment_.gpu), "profile")) {
-      return false;
-    }
-    LiveSet forward = forward_live_set(deployment_, state_.role, tokens);
-    if (!deployment_.enforce_eager && !deployment_.assumed.warm_compile_cache) {
-      // Timing a freshly compiled kernel flushes the L2 cache through a buffer of its size.
-      forward.tensors.push_back(
-          {"L2-sized timing buffer", "L2", Leaf::kWorkspaceGemm, deployment_.gpu.l2_bytes});
-    }
-    if (!pass(forward)) {
-      return false;
-    }
-    const Bytes buffer = state_.role.last ? sampler_buffer(deployment_, rows) : Bytes{0};
-    if (!allocate(Leaf::kModelBuffers, buffer, "profile") ||
-        !pass(sampler_live_set(deployment_, state_.role, tokens, rows,
-                               profile_sampler_units(deployment_)))) {
+    const opgraph::StepShape shape{tokens.count(), rows, rows};
+    if (!run(opgraph::Program(compile_graph(deployment_, state_.role)), shape, "profile") ||
+        !run(opgraph::Program(
+                 step_graph(deployment_, state_.stage, profile_kind(deployment_, state_.role))),
+             shape, "profile")) {
       return false;
     }
     state_.graphs = graph_memory(deployment_, layers_.end - layers_.begin);
@@ -176,23 +161,27 @@ class StageStartup {
     return appear_outside_torch() && end_phase("profile");
   }
 
-  // Allocates a live set, notes the peak, frees it.
-  bool pass(const LiveSet& set) {
-    std::size_t live = 0;
-    bool fits = true;
-    for (; live < set.tensors.size() && fits; ++live) {
-      fits = allocate(set.tensors[live].leaf, set.tensors[live].bytes, "profile");
-    }
-    if (!fits) {
-      return false;
-    }
-    const Bytes allocated = state_.ledger.views().torch_allocated;
-    if (allocated > highest_allocated_) {
-      highest_allocated_ = allocated;
-      state_.profile_peak = set;
-    }
-    for (const LiveTensor& tensor : set.tensors) {
-      torch_.free(tensor.leaf, tensor.bytes);
+  // Runs a program op by op; what it keeps stays. Notes the highest moment as the profile's peak.
+  bool run(const opgraph::Program& program, const opgraph::StepShape& shape, const char* phase) {
+    const opgraph::OpGraph& graph = program.graph();
+    std::uint32_t op = 0;
+    for (const opgraph::Program::Step& step : program.steps()) {
+      for (const opgraph::TensorId id : step.made) {
+        const opgraph::TensorInfo& tensor = graph.info(id);
+        if (!allocate(tensor.leaf, tensor.bytes.at(shape), phase)) {
+          return false;
+        }
+      }
+      const Bytes allocated = state_.ledger.views().torch_allocated;
+      if (allocated > highest_allocated_) {
+        highest_allocated_ = allocated;
+        state_.profile_peak = program.live_set(opgraph::OpId{op}, shape);
+      }
+      for (const opgraph::TensorId id : step.freed) {
+        const opgraph::TensorInfo& tensor = graph.info(id);
+        torch_.free(tensor.leaf, tensor.bytes.at(shape));
+      }
+      ++op;
     }
     return true;
   }
@@ -282,20 +271,15 @@ class StageStartup {
     if (!deployment_.runner_v2 && state_.role.last) {
       const std::int64_t rows =
           std::min(deployment_.max_num_seqs, deployment_.max_num_batched_tokens.count());
-      const LiveSet set = sampler_live_set(deployment_, state_.role, Tokens{rows}, rows,
-                                           profile_sampler_units(deployment_));
-      for (const LiveTensor& tensor : set.tensors) {
-        if (!allocate(tensor.leaf, tensor.bytes, "warmup")) {
-          outcome_.message = fmt::format(
-              "CUDA out of memory occurred when warming up sampler with {} dummy requests. Please "
-              "try lowering `max_num_seqs` or `gpu_memory_utilization` when initializing the "
-              "engine.",
-              rows);
-          return false;
-        }
-      }
-      for (const LiveTensor& tensor : set.tensors) {
-        torch_.free(tensor.leaf, tensor.bytes);
+      const StepKind kind{Execution::kFullGraph, Sampling::kProfile, false};
+      if (!run(opgraph::Program(step_graph(deployment_, state_.stage, kind)), {rows, rows, rows},
+               "warmup")) {
+        outcome_.message = fmt::format(
+            "CUDA out of memory occurred when warming up sampler with {} dummy requests. Please "
+            "try lowering `max_num_seqs` or `gpu_memory_utilization` when initializing the "
+            "engine.",
+            rows);
+        return false;
       }
     }
     return end_phase("warmup");
@@ -309,8 +293,8 @@ class StageStartup {
     return allocate_from(torch_, leaf, bytes, phase);
   }
 
-  bool allocate_all(const std::vector<LiveTensor>& tensors, const char* phase) {
-    return std::all_of(tensors.begin(), tensors.end(), [&](const LiveTensor& tensor) {
+  bool allocate_all(const std::vector<opgraph::LiveTensor>& tensors, const char* phase) {
+    return std::all_of(tensors.begin(), tensors.end(), [&](const opgraph::LiveTensor& tensor) {
       return allocate(tensor.leaf, tensor.bytes, phase);
     });
   }

@@ -11,7 +11,7 @@
 #include "sim/engines/outcome.hpp"
 #include "sim/engines/vllm/deployment.hpp"
 #include "sim/engines/vllm/graph_memory.hpp"
-#include "sim/engines/vllm/step_memory.hpp"
+#include "sim/engines/vllm/resident.hpp"
 #include "sim/ledger/ledger.hpp"
 
 namespace oomcast::vllm {
@@ -35,8 +35,8 @@ struct StageState {
   Bytes non_torch;
   Bytes consumed;
   Bytes available_kv;
-  Bytes capture_drop;    // free memory lost during capture
-  LiveSet profile_peak;  // what made the peak of the profile run
+  Bytes capture_drop;             // free memory lost during capture
+  opgraph::LiveSet profile_peak;  // what made the peak of the profile run
 };
 
 struct Startup {

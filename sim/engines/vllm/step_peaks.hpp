@@ -1,13 +1,13 @@
 // The serving step's memory without replaying tensors: every tensor of a step is affine in its
-// tokens and its logit rows, so the live set of each moment is too, and the peak is the larger of a
-// few functions, built once per deployment. Tensor by tensor: step_memory.hpp.
+// tokens and its logit rows, so the peak is the larger of a few functions, built once per
+// deployment. Tensor by tensor: step_program.hpp.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
-#include "sim/engines/vllm/deployment.hpp"
-#include "sim/engines/vllm/step_memory.hpp"
+#include "sim/engines/vllm/step_program.hpp"
 #include "sim/ledger/classes.hpp"
 
 namespace oomcast::vllm {
@@ -15,24 +15,30 @@ namespace oomcast::vllm {
 class StepPeaks {
  public:
   // Leaves that a step's tensors belong to.
-  static constexpr std::array<Leaf, 4> kLeaves = {Leaf::kRuntimeActivations,
+  static constexpr std::array<Leaf, 5> kLeaves = {Leaf::kRuntimeActivations,
                                                   Leaf::kRuntimeIntermediates, Leaf::kRuntimeLogits,
-                                                  Leaf::kWorkspaceMoe};
+                                                  Leaf::kWorkspaceAttention, Leaf::kWorkspaceMoe};
   using Sizes = std::array<Bytes, kLeaves.size()>;
 
-  StepPeaks(const Deployment& deployment, StageRole role);
+  StepPeaks(const Deployment& deployment, int stage);
 
-  // Bytes alive at the step's highest moment. Steps within the captured sizes run inside CUDA
-  // graphs, whose activations lie in the private pool and are counted there.
+  // Bytes alive at the highest moment of a step over `tokens` tokens of which `rows` get logits.
+  // Steps within the captured sizes run inside CUDA graphs, whose activations lie in the private
+  // pool and are counted there.
   [[nodiscard]] Sizes at(Tokens tokens, std::int64_t rows) const;
+  // How such a step runs.
+  [[nodiscard]] Execution execution_of(Tokens tokens, std::int64_t rows) const;
 
  private:
   struct Moment {
-    Sizes per_token{};
-    Sizes per_row{};
+    opgraph::Affine live;
+    std::array<opgraph::Affine, kLeaves.size()> by_leaf;
   };
-  Moment forward_;
-  Moment sampler_;
+  // The envelope of a way of execution, and what it has for each leaf of a step.
+  std::array<std::vector<Moment>, kExecutions> moments_;
+  Execution uncaptured_ = Execution::kEager;
+  bool piecewise_ = false;
+  bool full_ = false;
   Tokens captured_;  // forward passes up to here run in graphs
 };
 

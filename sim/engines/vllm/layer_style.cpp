@@ -1,0 +1,48 @@
+#include "sim/engines/vllm/layer_style.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace oomcast::vllm {
+namespace {
+
+template <std::size_t N>
+bool among(std::string_view family, const std::array<std::string_view, N>& families) {
+  return std::find(families.begin(), families.end(), family) != families.end();
+}
+
+// Model files whose MLP assigns gate_up, activation and output to one variable.
+constexpr std::array<std::string_view, 8> kOneVariableMlp = {
+    "llama", "mistral", "glm", "glm4", "aquila", "internlm3", "xverse", "minicpm3"};
+constexpr std::array<std::string_view, 2> kSandwich = {"gemma2", "gemma3"};
+constexpr std::array<std::string_view, 2> kPostNorm = {"olmo2", "olmo3"};
+constexpr std::array<std::string_view, 3> kScaled = {"granite", "minicpm", "minicpm3"};
+constexpr std::array<std::string_view, 6> kNewNormOutputs = {
+    "gemma", "gemma2", "gemma3", "qwen3_next", "qwen3_5", "qwen3_5_moe"};
+constexpr std::array<std::string_view, 7> kDeepseekLayers = {
+    "deepseek",      "deepseek_v2", "deepseek_v3", "deepseek_v32",
+    "glm4_moe_lite", "glm_moe_dsa", "kimi_k2"};
+
+}  // namespace
+
+LayerStyle layer_style(std::string_view family, const Version& version) {
+  LayerStyle style;
+  style.mlp_keeps_gate_up = !among(family, kOneVariableMlp);
+  style.norms_in_place = !among(family, kNewNormOutputs);
+  if (among(family, kSandwich)) {
+    style.residual = Residual::kSandwich;
+  } else if (among(family, kPostNorm)) {
+    style.residual = Residual::kPostNorm;
+  } else if (among(family, kScaled)) {
+    style.residual = Residual::kScaled;
+  }
+  // Recorded in 0.19, gone in 0.33; the release between is not known.
+  constexpr Version kDeepseekRewritten{0, 27, 0};
+  if (among(family, kDeepseekLayers) && version < kDeepseekRewritten) {
+    style.clones_first_residual = true;
+    style.keeps_attention_input = true;
+  }
+  return style;
+}
+
+}  // namespace oomcast::vllm

@@ -1,0 +1,35 @@
+// How vLLM's model classes differ in what their Python keeps alive during an eager forward pass.
+// The sizes are the model's; only lifetimes are here. Sources: vLLM's model files of the family,
+// checked against the largest live tensors of recorded startups.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "sim/core/version.hpp"
+
+namespace oomcast::vllm {
+
+// How a layer joins its branches to the residual stream.
+enum class Residual : std::uint8_t {
+  kFused,     // the norm adds the residual (Llama, Qwen, DeepSeek …)
+  kSandwich,  // norms before and after each branch (Gemma 2 and 3)
+  kPostNorm,  // norm after each branch, plain additions (OLMo 2 and 3)
+  kScaled,    // norm before, multiplied additions (Granite, MiniCPM)
+};
+
+struct LayerStyle {
+  Residual residual = Residual::kFused;
+  // The fused norm writes into its inputs; else both results are new tensors.
+  bool norms_in_place = true;
+  // The MLP's variable for gate_up lives to the end of its function.
+  bool mlp_keeps_gate_up = true;
+  // The first layer copies the embeddings into the residual.
+  bool clones_first_residual = false;
+  // The attention call's keyword arguments live to the end of the layer.
+  bool keeps_attention_input = false;
+};
+
+LayerStyle layer_style(std::string_view family, const Version& version);
+
+}  // namespace oomcast::vllm

@@ -1,0 +1,138 @@
+#include "sim/engines/vllm/resident.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "sim/core/error.hpp"
+
+namespace oomcast::vllm {
+namespace {
+
+using models::DType;
+using models::FfnSpec;
+
+std::int64_t element_bytes(const Deployment& deployment) {
+  return models::bits_of(deployment.dtype) / 8;
+}
+
+}  // namespace
+
+double profile_sampler_units(const Deployment& deployment) {
+  const double half_units =
+      deployment.runner_v2 ? deployment.rules.sampler_units_v2 : deployment.rules.sampler_units_v1;
+  if (deployment.dtype != DType::kFloat32) {
+    return half_units;
+  }
+  // fp32 logits need no 16-bit original; V1 then copies nothing, V2 copies all the same.
+  return deployment.runner_v2 ? half_units + 0.5 : half_units - 0.5;
+}
+
+Bytes cublas_workspace(const models::GpuSpec& gpu) {
+  constexpr Bytes kHopper{33'554'432};
+  constexpr Bytes kOlder{8'519'680};
+  return gpu.compute_major >= 9 ? kHopper : kOlder;
+}
+
+Bytes sampler_buffer(const Deployment& deployment, std::int64_t rows) {
+  if (deployment.runner_v2 || !deployment.rules.sampler_buffer_v1) {
+    return Bytes{0};
+  }
+  const auto multiprocessors = static_cast<std::uint64_t>(deployment.gpu.sm_count);
+  const auto smaller = std::min(multiprocessors, static_cast<std::uint64_t>(rows));
+  const auto programs = std::min(std::bit_ceil(smaller), multiprocessors);
+  return Bytes{4} *
+         detail::checked_mul(static_cast<std::int64_t>(programs), deployment.model->vocabulary);
+}
+
+Bytes expert_workspace_per_token(const Deployment& deployment, const FfnSpec& ffn) {
+  const std::int64_t width =
+      deployment.ep > 1 ? ffn.expert_width : div_ceil(ffn.expert_width, deployment.tp);
+  const std::int64_t hidden = deployment.model->hidden;
+  const std::int64_t columns = std::max(width, hidden) + std::max(2 * width, hidden);
+  return Bytes{element_bytes(deployment)} * detail::checked_mul(ffn.experts_per_token, columns);
+}
+
+bool quantises_activations(const Deployment& deployment) {
+  if (deployment.launch.text("quantization") == std::optional<std::string>("fp8")) {
+    return true;
+  }
+  const auto& quantization = deployment.model->quantization;
+  if (!quantization) {
+    return false;
+  }
+  return quantization->method == "fp8" || quantization->method == "fbgemm_fp8" ||
+         (quantization->method == "modelopt" && quantization->format == "FP8") ||
+         (quantization->method == "compressed-tensors" && quantization->weight_bits == 8 &&
+          quantization->format != "pack-quantized");
+}
+
+bool splits_keys(const Deployment& deployment) {
+  return deployment.gpu.compute_major == 9 && has_full(deployment.cudagraph_mode) &&
+         deployment.attention_backend.rfind("FLASH_ATTN", 0) == 0;
+}
+
+std::int64_t mla_workspace_tokens(const Deployment& deployment) {
+  constexpr std::int64_t kMost = 65'536;
+  const std::int64_t least =
+      detail::checked_mul(deployment.max_num_seqs, deployment.block_size.count());
+  const std::int64_t wanted =
+      std::max(8 * deployment.max_model_len.count(), detail::checked_mul(4, least));
+  return std::max(std::min(wanted, kMost), least);
+}
+
+std::vector<opgraph::LiveTensor> runner_buffers(const Deployment& deployment, StageRole role) {
+  const std::int64_t tokens = deployment.max_num_batched_tokens.count();
+  const std::int64_t seqs = deployment.max_num_seqs;
+  const std::int64_t hidden = deployment.model->hidden;
+  const std::int64_t vocabulary = deployment.model->vocabulary;
+  std::vector<opgraph::LiveTensor> buffers;
+  const auto add = [&](const char* name, const char* formula, Leaf leaf, std::int64_t bytes) {
+    buffers.push_back({name, formula, "", leaf, Bytes{bytes}});
+  };
+  const std::int64_t b = element_bytes(deployment);
+  add("input_ids, positions, request indices", "T x (4 + 8 + 8)", Leaf::kModelBuffers, tokens * 20);
+  if (deployment.runner_v2 && !role.last) {
+    add("hidden states for the next stage", "T x H x b", Leaf::kModelBuffers,
+        detail::checked_mul(tokens, hidden) * b);
+  }
+  if (deployment.runner_v2 && role.last) {
+    const std::int64_t words = div_ceil(vocabulary, 32);
+    add("penalty tables", "N x V x 4 + N x ceil(V/32) x 4", Leaf::kModelBuffers,
+        detail::checked_mul(seqs * 4, vocabulary + words));
+    add("grammar bitmask", "N x ceil(V/32) x 4", Leaf::kModelBuffers, seqs * words * 4);
+  }
+  if (deployment.runner_v2) {
+    add("other runner tensors", "measured", Leaf::kModelBuffers,
+        deployment.rules.runner_v2_resident.count());
+  } else {
+    add("inputs_embeds", "T x H x b", Leaf::kModelBuffers, detail::checked_mul(tokens, hidden) * b);
+    if (!role.first) {
+      add("intermediate tensors", "2 x T x H x b", Leaf::kModelBuffers,
+          detail::checked_mul(2 * tokens, hidden) * b);
+    }
+  }
+  return buffers;
+}
+
+std::vector<opgraph::LiveTensor> block_tables(const Deployment& deployment,
+                                              const KvLayout& layout) {
+  const std::int64_t seqs = deployment.max_num_seqs;
+  std::vector<opgraph::LiveTensor> tables;
+  for (const KvGroupLayout& member : layout.groups) {
+    // Rows are padded so that a row's slots align to 128 tokens.
+    constexpr std::int64_t kAlignment = 128;
+    const std::int64_t block = member.group.block_size.count();
+    const std::int64_t width = align_up(div_ceil(deployment.max_model_len.count(), block),
+                                        kAlignment / std::gcd(kAlignment, block));
+    const std::int64_t copies = deployment.runner_v2 ? 2 : 1;
+    tables.push_back({"block table",
+                      copies == 2 ? "2 x N x ceil(L/block) x 4" : "N x ceil(L/block) x 4", "",
+                      Leaf::kKvMetadata, Bytes{4} * detail::checked_mul(seqs * copies, width)});
+    tables.push_back({"slot mapping", "T x 8", "", Leaf::kKvMetadata,
+                      Bytes{8} * deployment.max_num_batched_tokens.count()});
+  }
+  return tables;
+}
+
+}  // namespace oomcast::vllm

@@ -1,0 +1,50 @@
+// Tensors that a vLLM worker keeps from some phase of its startup on, and the sizes of workspaces
+// that steps ask for.
+//
+// T max_num_batched_tokens, N max_num_seqs, R rows with logits, H hidden size, I MLP width, V
+// vocabulary (un-padded), L max_model_len, b bytes of an element, u = R x V x 4 B. Formulas: facts
+// pages vLLM 3.2-3.5, 3.10 and vLLM startup.
+#pragma once
+
+#include <vector>
+
+#include "sim/core/units.hpp"
+#include "sim/engines/vllm/deployment.hpp"
+#include "sim/engines/vllm/step_program.hpp"
+#include "sim/opgraph/program.hpp"
+
+namespace oomcast::vllm {
+
+// Sampler peak in u of the profile run, for this version, runner and dtype.
+double profile_sampler_units(const Deployment& deployment);
+
+// PyTorch's cuBLAS workspace of one handle and stream: 32 MiB from compute capability 9, 8.1
+// before.
+Bytes cublas_workspace(const models::GpuSpec& gpu);
+
+// The Triton top-k/top-p sampler's buffer, kept once made: min(pow2ceil(min(SM, R)), SM) x V x 4 B.
+Bytes sampler_buffer(const Deployment& deployment, std::int64_t rows);
+
+// M x k x (max(A, K) + max(N, K)) x b for one token (M = 1), with N = 2I local, A = N/2, K = H: the
+// Triton experts' two workspaces, shared by all layers and kept.
+Bytes expert_workspace_per_token(const Deployment& deployment, const models::FfnSpec& ffn);
+
+// Whether linear layers turn their inputs into 8 bits before the product.
+bool quantises_activations(const Deployment& deployment);
+
+// FlashAttention 3 with full graphs: keys are split over this many blocks, whatever the batch.
+inline constexpr std::int64_t kAttentionSplits = 32;
+bool splits_keys(const Deployment& deployment);
+
+// Tokens of cached context that MLA's chunked prefill projects up at a time:
+// min(max(8 L, 4 N block), 65536), at least N block.
+std::int64_t mla_workspace_tokens(const Deployment& deployment);
+
+// Buffers the model runner keeps from its construction on.
+std::vector<opgraph::LiveTensor> runner_buffers(const Deployment& deployment, StageRole role);
+
+// Block tables and slot mappings of all KV groups. The first runner makes them at its construction,
+// the second with the KV cache, after the budget is fixed.
+std::vector<opgraph::LiveTensor> block_tables(const Deployment& deployment, const KvLayout& layout);
+
+}  // namespace oomcast::vllm

@@ -1,0 +1,55 @@
+// The ops of one vLLM step and the tensors they make, as an op graph: forward pass of one pipeline
+// stage, then sampler.
+//
+// Eager execution follows the variables of vLLM's Python (a tensor lives as long as a name holds
+// it); compiled pieces free at the last read, but the inputs of a piece live until it returns;
+// inside a CUDA graph only what attention asks for outside the graph is made. Sources: facts pages
+// vLLM 3.2-3.4 and vLLM startup; checked against recorded startups and steps.
+#pragma once
+
+#include "sim/engines/vllm/deployment.hpp"
+#include "sim/opgraph/program.hpp"
+
+namespace oomcast::vllm {
+
+// The stage's place in the pipeline decides what it holds.
+struct StageRole {
+  bool first = true;
+  bool last = true;
+};
+
+enum class Execution : std::uint8_t {
+  kEager,
+  kCompiled,        // torch.compile's pieces, no graph of this size
+  kPiecewiseGraph,  // pieces replayed as graphs, attention between them
+  kFullGraph,
+};
+inline constexpr std::size_t kExecutions = 4;
+constexpr std::size_t index_of(Execution execution) { return static_cast<std::size_t>(execution); }
+
+enum class Sampling : std::uint8_t {
+  kNone,     // no logits: a stage before the last
+  kGreedy,   // argmax
+  kRandom,   // temperature, top-k, top-p
+  kProfile,  // what the profile run and the sampler's warm-up of this version do
+};
+
+struct StepKind {
+  Execution execution = Execution::kEager;
+  Sampling sampling = Sampling::kNone;
+  // Workspaces are made now and stay; kernels compiled a moment ago are timed.
+  bool first_run = false;
+};
+
+opgraph::OpGraph step_graph(const Deployment& deployment, int stage, StepKind kind);
+
+// How the profile run passes over the stage.
+StepKind profile_kind(const Deployment& deployment, StageRole role);
+
+// Peaks of compiling with a cold cache, on the first stage: the embedding piece is run once on
+// made-up weights and inputs. Empty otherwise.
+opgraph::OpGraph compile_graph(const Deployment& deployment, StageRole role);
+
+StageRole role_of(const Deployment& deployment, int stage);
+
+}  // namespace oomcast::vllm
