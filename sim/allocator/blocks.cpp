@@ -166,6 +166,7 @@ void CachingAllocator::record(Action action, const Block& block, Bytes size, std
                           .block = static_cast<BlockHandle>(handle),
                           .tag = block.tag,
                           .stream = lists_[block.list].stream,
+                          .pool = pools_[lists_[block.list].pool].id,
                           .address = block.address,
                           .size = size,
                           .segment = segments_[block.segment].number});
@@ -178,6 +179,7 @@ void CachingAllocator::record_segment(Action action, const Segment& segment, std
   }
   TraceEvent event{.action = action,
                    .stream = lists_[segment.list].stream,
+                   .pool = pools_[lists_[segment.list].pool].id,
                    .address = address,
                    .size = Bytes{size},
                    .segment = segment.number};

@@ -26,11 +26,11 @@ enum class AddressPolicy : std::uint8_t {
 };
 
 struct DeviceConfig {
-  Bytes total;
+  Bytes total{};
   // In use before the first call, by this process outside PyTorch (context, libraries, NCCL).
-  Bytes base_used;
+  Bytes base_used{};
   // In use by other processes: lowers what is free, is no part of "this process has".
-  Bytes other_processes;
+  Bytes other_processes{};
   AddressPolicy addresses = AddressPolicy::kFirstFit;
   int index = 0;  // as messages name it
 };

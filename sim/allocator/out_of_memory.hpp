@@ -16,16 +16,16 @@ struct OutOfMemory {
     kBeyondExabyte,  // a size that PyTorch refuses to try
   };
   Kind kind = Kind::kExhausted;
-  Bytes requested;
-  Bytes segment;  // what was asked of the driver: "Tried to allocate"
-  Bytes limit;    // by memory fraction, else the device's total
+  Bytes requested{};
+  Bytes segment{};  // what was asked of the driver: "Tried to allocate"
+  Bytes limit{};    // by memory fraction, else the device's total
   bool has_limit = false;
-  Bytes device_total;
-  Bytes device_free;
-  Bytes process_used;
-  Bytes allocated;
-  Bytes reserved;
-  Bytes free_in_private_pools;  // what the message calls "allocated in private pools"
+  Bytes device_total{};
+  Bytes device_free{};
+  Bytes process_used{};
+  Bytes allocated{};
+  Bytes reserved{};
+  Bytes free_in_private_pools{};  // what the message calls "allocated in private pools"
   bool expandable_segments = false;
   int device_index = 0;
 

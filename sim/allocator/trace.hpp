@@ -32,9 +32,10 @@ struct TraceEvent {
   BlockHandle block = BlockHandle::kNull;  // of kAlloc and the frees
   std::uint32_t tag = 0;                   // given at allocation
   StreamId stream = StreamId::kDefault;
-  std::int64_t address = 0;  // of kOom: bytes free on the device
-  Bytes size;                // of kAlloc and the frees: as requested
-  std::int64_t segment = 0;  // of segment actions: its number
+  PoolId pool = PoolId::kDefault;  // of blocks and segments
+  std::int64_t address = 0;        // of kOom: bytes free on the device
+  Bytes size{};                    // of kAlloc and the frees: as requested
+  std::int64_t segment = 0;        // of segment actions: its number
   std::int64_t first_page = 0;
   std::int64_t pages = 0;  // of kSegmentMap and kSegmentUnmap
 };

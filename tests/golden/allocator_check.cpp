@@ -2,9 +2,11 @@
 
 #include <fmt/ranges.h>
 #include <tsl/robin_map.h>
+#include <tsl/robin_set.h>
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -123,26 +125,28 @@ Scenario read_scenario(const Json& header, const std::string& file) {
   return scenario;
 }
 
-bool gives_back(const Json& action) {
-  return action[0] == "free" || action[0] == "unmap" || action[0] == "unreserve";
-}
-
-// Pools are released in the order of a hash table, so the order within a run of releases is not
-// compared.
-std::vector<std::string> comparable(const Json& actions) {
-  std::vector<std::string> texts;
-  std::size_t run = 0;
-  for (const Json& action : actions) {
-    if (!action.is_array() || action.empty() || !gives_back(action)) {
-      std::sort(texts.begin() + static_cast<std::ptrdiff_t>(run), texts.end());
-      texts.push_back(action.dump());
-      run = texts.size();
-    } else {
-      texts.push_back(action.dump());
-    }
+// PyTorch releases private pools in the order of a hash table: within a run of releases only the
+// order within each pool is compared.
+Json by_pool(const Json& actions, const tsl::robin_map<std::int64_t, PoolId>& pool_of) {
+  std::vector<Json> sorted(actions.begin(), actions.end());
+  const auto pool = [&](const Json& action) {
+    const auto found = action.size() > 1 && action[1].is_number_integer()
+                           ? pool_of.find(action[1].get<std::int64_t>())
+                           : pool_of.end();
+    return found == pool_of.end() ? PoolId::kDefault : found->second;
+  };
+  const auto is_release = [](const Json& action) {
+    return action.is_array() && !action.empty() &&
+           (action[0] == "free" || action[0] == "unmap" || action[0] == "unreserve");
+  };
+  auto run = sorted.begin();
+  while (run != sorted.end()) {
+    const auto end = std::find_if_not(run, sorted.end(), is_release);
+    std::stable_sort(run, end,
+                     [&](const Json& left, const Json& right) { return pool(left) < pool(right); });
+    run = end == sorted.end() ? end : std::next(end);
   }
-  std::sort(texts.begin() + static_cast<std::ptrdiff_t>(run), texts.end());
-  return texts;
+  return sorted;
 }
 
 class Replay {
@@ -197,7 +201,8 @@ class Replay {
   tsl::robin_map<std::int64_t, BlockHandle> live_;  // by id
   std::vector<bool> is_waiting_;                    // by handle: freed, not yet at its end
   std::vector<std::int64_t> id_of_;                 // by handle
-  tsl::robin_map<std::int64_t, bool> used_ids_;
+  tsl::robin_set<std::int64_t> used_ids_;
+  tsl::robin_map<std::int64_t, PoolId> pool_of_segment_;
   Digest digest_;
   std::int64_t number_ = -1;
   bool last_was_full_ = true;
@@ -363,7 +368,7 @@ void Replay::perform_on_pool(const std::string& op) {
 void Replay::allocate() {
   const std::int64_t id = integer("id");
   const std::int64_t size = integer("size");
-  if (!used_ids_.insert({id, true}).second) {
+  if (!used_ids_.insert(id).second) {
     contradiction(fmt::format("id {}", id), "an id that was not used before");
   }
   const bool recorded_oom = line_->contains("oom");
@@ -529,7 +534,12 @@ void Replay::compare_driver() {
     contradiction(expected.dump(), "driver: a list of actions");
   }
   const Json got = driver_actions();
-  if (comparable(expected) != comparable(got)) {
+  for (const TraceEvent& event : trace_) {
+    if (event.action == Action::kSegmentAlloc || event.action == Action::kReserve) {
+      pool_of_segment_[event.segment] = event.pool;
+    }
+  }
+  if (by_pool(expected, pool_of_segment_) != by_pool(got, pool_of_segment_)) {
     differs("driver", expected.dump(), got.dump());
   }
 }
