@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "tests/golden/sglang_scenario.hpp"
 #include "tests/golden/vllm_scenario.hpp"
 
 namespace {
@@ -22,15 +23,18 @@ std::string check_file(const std::string& path) {
       header.is_object() && header.contains("engine") && header["engine"].is_string()
           ? header["engine"].get<std::string>()
           : "";
-  if (engine != "vllm") {
-    return fmt::format("not supported: engine \"{}\"", engine);
-  }
   std::string unsupported;
-  const golden::Scenario scenario = golden::read_scenario(header, path, unsupported);
-  if (!unsupported.empty()) {
-    return "not supported: " + unsupported;
+  std::string found;
+  if (engine == "vllm") {
+    const golden::Scenario scenario = golden::read_scenario(header, path, unsupported);
+    found = unsupported.empty() ? golden::check_recording(*in, path, scenario) : "";
+  } else if (engine == "sglang") {
+    const golden::SglangScenario scenario = golden::read_sglang_scenario(header, path, unsupported);
+    found = unsupported.empty() ? golden::check_sglang_recording(*in, path, scenario) : "";
+  } else {
+    unsupported = fmt::format("engine \"{}\"", engine);
   }
-  return golden::check_recording(*in, path, scenario);
+  return unsupported.empty() ? found : "not supported: " + unsupported;
 }
 
 }  // namespace

@@ -1,0 +1,196 @@
+#include "sim/engines/sglang/kv_cache.hpp"
+
+#include <algorithm>
+
+namespace oomcast::sglang {
+namespace {
+
+TreeSettings tree_settings(const SchedulerConfig& config) {
+  TreeSettings settings;
+  settings.policy = config.radix_eviction_policy;
+  settings.tlru_threshold = config.tlru_threshold.count();
+  settings.tlru_next_prompt = config.tlru_next_prompt_estimate.count();
+  settings.window = config.swa_pool_tokens ? config.sliding_window.count() : 0;
+  settings.one_time_per_walk = config.rules.one_time_per_walk;
+  return settings;
+}
+
+}  // namespace
+
+KvCache::KvCache(const SchedulerConfig& config)
+    : sharing_(!config.disable_radix_cache),
+      old_(!config.rules.caches_outputs),
+      evicts_shortfall_(config.rules.evicts_shortfall),
+      window_(config.sliding_window.count()),
+      pools_{SlotPool{config.pool_tokens.count()},
+             SlotPool{config.swa_pool_tokens.value_or(Tokens{}).count()}, config.page_size.count(),
+             config.swa_pool_tokens.has_value()},
+      tree_(tree_settings(config), pools_) {}
+
+void KvCache::match(KvRow& row, const kv::TokenRuns& content, std::int64_t length) {
+  if (!sharing_) {
+    row.prefix = 0;
+    return;
+  }
+  const RadixTree::Match found = tree_.match(content, length);
+  row.node = found.node;
+  row.prefix = found.length;
+  row.branch = found.branch;
+}
+
+void KvCache::unlock(NodeId node, WindowMark mark) {
+  if (sharing_) {
+    tree_.unlock(node, mark);
+  }
+}
+
+void KvCache::hold(KvRow& row) {
+  if (sharing_) {
+    row.locks = true;
+    row.locked = row.node;
+    row.mark = tree_.lock(row.node);
+  }
+}
+
+void KvCache::unhold(KvRow& row) {
+  if (row.locks) {
+    row.locks = false;
+    tree_.unlock(row.locked, row.mark);
+  }
+}
+
+void KvCache::make_room(std::int64_t tokens) {
+  if (!sharing_) {
+    return;
+  }
+  const std::int64_t full_short = std::max<std::int64_t>(tokens - pools_.full.free(), 0);
+  const std::int64_t window_short =
+      pools_.windowed ? std::max<std::int64_t>(tokens - pools_.window.free(), 0) : 0;
+  if (full_short == 0 && window_short == 0) {
+    return;
+  }
+  if (evicts_shortfall_) {
+    tree_.evict(full_short, window_short);
+  } else {
+    tree_.evict_count(tokens);
+  }
+}
+
+bool KvCache::take(std::int64_t slots) {
+  if (slots > pools_.free()) {
+    return false;
+  }
+  pools_.take(slots);
+  return true;
+}
+
+void KvCache::slide(KvRow& row, std::int64_t at) {
+  if (!pools_.windowed || !row.held || at - window_ < row.gone + 1) {
+    return;
+  }
+  row.gone = std::max(row.gone, row.shared);
+  // In the tree a key that ends at the page below `at` keeps a full window.
+  const std::int64_t kept =
+      sharing_ ? align_up(std::max(window_, pools_.page), pools_.page) : window_;
+  const std::int64_t gone = pools_.floor(std::max(row.gone, at - kept));
+  if (gone > row.gone) {
+    pools_.window.give(gone - row.gone);
+    row.gone = gone;
+  }
+}
+
+void KvCache::publish(KvRow& row, const Published& what) {
+  if (!sharing_) {
+    return;
+  }
+  if (old_) {
+    publish_old(row, what);
+    return;
+  }
+  const bool to_branch = row.branch && *row.branch > row.shared && *row.branch <= what.length;
+  const std::int64_t length = to_branch ? *row.branch : what.length;
+  if (!what.finished) {
+    slide(row, length - 1);
+  }
+  if (length <= 0) {
+    return;
+  }
+  const std::int64_t end = pools_.floor(length);
+  const RadixTree::Inserted inserted =
+      tree_.insert(*what.content, {end, row.shared, row.published, row.gone, what.priority});
+  row.published = std::max(row.published, end);
+  // Outputs are cut from the prompt, so that they can be evicted first.
+  const std::int64_t prompt = pools_.floor(what.prompt);
+  if (!pools_.windowed && prompt > 0 && prompt < end) {
+    tree_.insert(*what.content, {prompt, prompt, prompt, 0, what.priority + 1});
+  }
+  unhold(row);
+  row.node = inserted.node;
+  hold(row);
+  row.shared = end;
+  if (to_branch) {
+    row.branch.reset();
+    if (!what.finished) {
+      slide(row, what.computed - 1);
+    }
+  }
+}
+
+void KvCache::publish_old(KvRow& row, const Published& what) {
+  const std::int64_t end = pools_.floor(what.length);
+  const RadixTree::Inserted inserted =
+      tree_.insert(*what.content, {.length = end, .shared = row.shared, .priority = what.priority});
+  give_row(row, row.shared, inserted.existing);
+  const RadixTree::Match found = tree_.match(*what.content, end);
+  unhold(row);
+  row.node = found.node;
+  hold(row);
+  row.shared = end;
+}
+
+void KvCache::give_row(const KvRow& row, std::int64_t begin, std::int64_t end) {
+  if (begin >= end) {
+    return;
+  }
+  pools_.full.give(pools_.slots(begin, end));
+  const std::int64_t window_begin = std::max(begin, row.gone);
+  if (pools_.windowed && window_begin < end) {
+    pools_.window.give(pools_.slots(window_begin, end));
+  }
+}
+
+void KvCache::release(KvRow& row, const Published& what, bool publish, std::int64_t owned) {
+  if (old_) {
+    release_old(row, what, publish);
+  } else {
+    if (publish) {
+      this->publish(row, what);
+    }
+    give_row(row, row.shared, owned);
+    unhold(row);
+    give_row(row, align_up(owned, pools_.page), row.filled);
+  }
+  row.filled = 0;
+  row.gone = 0;
+  row.held = false;
+}
+
+void KvCache::release_old(KvRow& row, const Published& what, bool publish) {
+  if (!sharing_) {
+    give_row(row, 0, row.filled);
+    return;
+  }
+  const std::int64_t end = pools_.floor(what.length);
+  std::int64_t existing = end;
+  if (publish) {
+    existing =
+        tree_
+            .insert(*what.content, {.length = end, .shared = row.shared, .priority = what.priority})
+            .existing;
+  }
+  give_row(row, row.shared, existing);
+  give_row(row, end, row.filled);
+  unhold(row);
+}
+
+}  // namespace oomcast::sglang

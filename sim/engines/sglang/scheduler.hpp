@@ -1,0 +1,199 @@
+// SGLang's scheduler with its KV slots and prefix tree, decision for decision.
+//
+//   Scheduler scheduler(config);                   // ConfigError if the settings cannot work
+//   scheduler.add(request); scheduler.abort(id);   // between rounds, in arrival order
+//   const StepPlan& plan = scheduler.schedule();   // one batch enters the pipeline (may be empty)
+//   if (scheduler.batches_in_flight() == scheduler.depth()) {
+//     const StepOutput& out = scheduler.complete();  // results of the oldest batch
+//   }
+//
+// A round, one turn of SGLang's event loop, is schedule() and then, once the pipeline is full,
+// complete(). With the overlap schedule (depth 2) the results of a batch are applied after the next
+// one is chosen; without it (depth 1) at once.
+//
+// Cost: a round costs what changes (admissions, prefills, finishes, evictions), not what runs,
+// nor the length of the trace. Requests live in slots that are reused.
+//
+// References returned stay valid until the next call of the same kind.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "sim/core/content.hpp"
+#include "sim/core/units.hpp"
+#include "sim/engines/sglang/scheduler_config.hpp"
+
+namespace oomcast::sglang {
+
+using RequestId = std::uint64_t;
+
+// One token of content.
+struct ContentToken {
+  std::uint64_t segment = 0;
+  std::int64_t offset = 0;
+};
+
+struct RequestSpec {
+  RequestId id = 0;                      // unique among the requests that are queued or running
+  std::optional<std::int64_t> priority;  // absent: the least preferred
+  std::uint64_t tie_order = 0;           // hrrn: orders equals; the engine's is its id as text
+  std::uint64_t routing_key = 0;         // 0: none; equal keys order by number
+  Tokens prompt_len;
+  // Empty: content nobody shares. Else lengths sum to at least prompt_len (the rest is cut) or, if
+  // they sum to less, unshared content follows.
+  std::span<const ContentSegment> prompt;
+  Tokens max_output;
+  // The output ends with an end token after so many tokens, unless max_output or ignore_eos say
+  // otherwise. What the scheduler plans with is max_output.
+  std::optional<Tokens> stop_after;
+  bool ignore_eos = false;
+  // Segment whose token k is the k-th output token, so that later prompts can contain the output.
+  // Absent: output nobody shares.
+  std::optional<std::uint64_t> output_content;
+  // Output continues the last segment of `prompt` instead. Ignored where unshared content follows.
+  bool output_continues_prompt = false;
+  // What the end token is, if it is not the output content's own.
+  std::optional<ContentToken> end_token;
+  // What the single token is that stands for a prompt that is too long.
+  std::optional<ContentToken> stub_token;
+};
+
+// What became of add(). Refused requests leave no trace in the scheduler.
+enum class Added {
+  kQueued,
+  kQueuedToAbort,  // the prompt is too long: it runs as one token and finishes as aborted
+  kQueueFull,      // rejected; it is among the aborted of the next plan
+  kEmptyPrompt,    // refused by the engine's front end
+  kNoOutput,       // max_output < 0, likewise
+  kDuplicateId,    // a live request has this id
+};
+
+enum class Kind { kIdle, kPrefill, kDecode, kMixed };
+enum class FinishReason { kLength, kStop, kAbort };
+
+// A row of a prefill, in batch order.
+struct ExtendedRequest {
+  RequestId id = 0;
+  Tokens prefix;  // in place: a hit, plus earlier chunks
+  Tokens tokens;  // computed now
+};
+
+struct Admission {
+  RequestId id = 0;
+  bool resumed = false;  // came back after a retraction or preemption
+  Tokens hit;            // prefix-cache hit
+};
+
+struct FinishedRequest {
+  RequestId id = 0;
+  FinishReason reason = FinishReason::kLength;
+  Tokens output;
+};
+
+// Slots of a pool: free + cached + used == total.
+struct PoolCounts {
+  Tokens total;
+  Tokens free;
+  Tokens cached;  // held by the prefix tree and evictable
+  Tokens used;
+};
+
+// The engine stops with an error; nothing is scheduled any more.
+enum class EngineError {
+  kNone,
+  kPrefillOutOfMemory,  // "Prefill out of memory": admitted more than the pool holds
+  kDecodeOutOfMemory,   // "Decode out of memory"
+  kRetractionFailed,    // up to 0.5.8: the last request does not fit
+};
+
+struct StepPlan {
+  std::int64_t step = 0;  // calls of schedule() before this one, steady rounds included
+  Kind kind = Kind::kIdle;
+  Tokens tokens;
+  std::int64_t requests = 0;
+  std::int64_t sampled_rows = 0;       // rows with logits: one a request
+  std::int64_t sampling_requests = 0;  // requests that will yield a token (no mid-prefill chunk)
+  std::int64_t decode_requests = 0;
+  Tokens decode_context;  // sum over decodes of cached + new tokens
+  std::int64_t prefill_requests = 0;
+  Tokens prefill_tokens;
+  std::int64_t prefill_attention = 0;  // sum over prefills of n*c + n(n+1)/2, n new over c cached
+
+  std::vector<ExtendedRequest> extended;
+  std::vector<Admission> admitted;   // first chunks, in order
+  std::vector<RequestId> retracted;  // back to the queue for want of slots, as queued
+  std::vector<RequestId> preempted;  // back to the queue for a better priority
+  std::vector<RequestId> aborted;    // dropped without ever finishing, since the last plan
+  std::vector<RequestId> decoded;    // with SchedulerConfig::detail: decode rows in batch order
+  std::optional<RequestId> chunked;  // its prompt is unfinished after this choice
+  EngineError error = EngineError::kNone;
+
+  // After schedule(), before any output: while the step executes.
+  PoolCounts slots;
+  PoolCounts window_slots;  // zeros without a window pool
+  std::int64_t running = 0;
+  std::int64_t waiting = 0;
+};
+
+struct StepOutput {
+  std::int64_t step = 0;                  // the plan's whose output this is
+  Tokens sampled;                         // tokens appended
+  std::vector<RequestId> first_token;     // got their first output token
+  std::vector<FinishedRequest> finished;  // in batch order
+};
+
+// Nothing runs, nothing is in flight and nothing can be admitted: without a new arrival or an abort
+// the engine waits for ever.
+struct Stall {
+  RequestId head = 0;
+  Tokens available;  // free and evictable slots
+};
+
+class Scheduler {
+ public:
+  // Throws ConfigError naming every setting that cannot work.
+  explicit Scheduler(const SchedulerConfig& config);
+  ~Scheduler();
+  Scheduler(Scheduler&&) noexcept;
+  Scheduler& operator=(Scheduler&&) noexcept;
+
+  Added add(const RequestSpec& request);
+  // Whether a live request had this id. Who waits is dropped at once, who runs finishes with its
+  // next token.
+  bool abort(RequestId id);
+
+  const StepPlan& schedule();
+  // Needs batches_in_flight() > 0.
+  const StepOutput& complete();
+
+  [[nodiscard]] std::int64_t depth() const;
+  [[nodiscard]] std::int64_t batches_in_flight() const;
+  [[nodiscard]] bool work_in_flight() const;  // a batch in flight has rows
+  [[nodiscard]] bool idle() const;            // no live request and no work in flight
+
+  [[nodiscard]] PoolCounts slots() const;
+  [[nodiscard]] PoolCounts window_slots() const;
+  [[nodiscard]] std::int64_t running() const;  // unfinished requests of the running batch
+  [[nodiscard]] std::int64_t waiting() const;
+  [[nodiscard]] double new_token_ratio() const;
+  [[nodiscard]] std::int64_t preemptions() const;    // and retractions, since the start
+  [[nodiscard]] Tokens prefix_hit_tokens() const;    // of all admissions
+  [[nodiscard]] std::optional<Stall> stall() const;  // meaningful after schedule()
+
+  // Digest of the complete state. Proportional to the state; for tests.
+  [[nodiscard]] std::uint64_t state_digest() const;
+  // Aborts if a slot is lost, counted twice, or in two places, or a lock is left. Proportional to
+  // the state; for tests.
+  void check_conservation() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace oomcast::sglang

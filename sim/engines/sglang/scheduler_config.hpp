@@ -1,0 +1,108 @@
+// Settings of SGLang's scheduler under the engine's own names, and what differs between its
+// versions, as data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "sim/core/error.hpp"
+#include "sim/core/units.hpp"
+#include "sim/core/version.hpp"
+
+namespace oomcast::sglang {
+
+enum class SchedulePolicy { kFcfs, kLof, kRoutingKey, kLpm, kDfsWeight, kHrrn, kShortestPrefill };
+enum class EvictionPolicy { kLru, kLfu, kSlru, kPriority, kTlru, kFifo, kMru, kFilo };
+enum class RetractionPolicy { kLength, kPriority };
+
+// By the names of --schedule-policy, --radix-eviction-policy and --retraction-policy; nullopt for
+// names that have no rule here ("random" is none: its order is drawn).
+std::optional<SchedulePolicy> schedule_policy_of(const std::string& name);
+std::optional<EvictionPolicy> eviction_policy_of(const std::string& name);
+std::optional<RetractionPolicy> retraction_policy_of(const std::string& name);
+
+// What changed from version to version. `since` in scheduler_rules.cpp.
+struct SchedulerRules {
+  // Intake.
+  bool memory_caps_output = true;   // max_new_tokens is cut to what the empty pool can hold
+  bool chunk_abort_at_once = true;  // an abort frees a half-prefilled prompt before the next choice
+  // Admission.
+  bool page_per_request = true;           // a page on top of what a request needs
+  bool input_cap_while_chunking = false;  // max_prefill_tokens also with chunked prefill
+  bool verdict_before_match = true;       // a spent budget ends the batch before the next lookup
+  bool reserves_fixed_outputs = true;     // ignore_eos requests are reserved in full
+  bool no_token_needs_work = true;        // batch_is_full after NO_TOKEN only while something runs
+  bool chunk_end_aligned = true;          // a first chunk ends at a page, by its end
+  bool counts_rows = true;                // free request rows limit a batch
+  bool slots_limit_chunks = false;        // no free slot also stops a pending chunk
+  bool preemption_uses_prompt = true;  // a preemptor's need from its prompt, not its last attempt
+  bool preempted_always_requeued = true;  // also when the preemptor was not admitted
+  bool refreshes_waiting = true;          // arrival-order policies touch waiting prefixes
+  // Running.
+  bool filters_every_step = true;      // finished requests leave the running batch in each choice
+  bool mixed_needs_room = true;        // decode rows join a prefill only if their slots are there
+  bool pages_by_written = true;        // decode pages from what is written, not prompt + outputs
+  bool skips_certain_finishes = true;  // overlap: no decode for who must reach max_new_tokens
+  bool last_request_aborted = true;    // the last request that does not fit is aborted
+  bool resets_ratio_when_idle = true;  // only without any request, not in each empty step
+  bool stop_before_length = true;      // an end token at the limit is reason stop
+  bool prefill_only_joins = true;      // requests without output join the running batch
+  // Prefix cache.
+  bool caches_outputs = true;        // a finished request publishes its outputs
+  bool evicts_shortfall = true;      // eviction asks for what is missing, not for the whole need
+  bool one_time_per_walk = false;    // one access time for all nodes of a walk
+  bool lpm_by_cut_match = true;      // longest prefix counts at most all but one token
+  bool sliding_window_pools = true;  // window pools as modelled here
+};
+
+SchedulerRules rules_for(const Version& version);
+
+struct SchedulerConfig {
+  Tokens pool_tokens;  // max_total_num_tokens: usable slots, a multiple of page_size
+  Tokens page_size{1};
+  Tokens context_length{4096};
+  std::int64_t max_running_requests = 256;     // as resolved
+  std::optional<Tokens> chunked_prefill_size;  // absent: chunked prefill is off
+  Tokens max_prefill_tokens{16384};
+  SchedulePolicy schedule_policy = SchedulePolicy::kFcfs;
+  double schedule_conservativeness = 1;
+  bool disable_radix_cache = false;
+  bool enable_mixed_chunk = false;
+  bool disable_overlap_schedule = false;
+  EvictionPolicy radix_eviction_policy = EvictionPolicy::kLru;
+  Tokens tlru_threshold;
+  Tokens tlru_next_prompt_estimate;
+  RetractionPolicy retraction_policy = RetractionPolicy::kLength;
+  bool enable_priority_scheduling = false;
+  bool schedule_low_priority_values_first = false;
+  bool disable_priority_preemption = false;
+  std::int64_t priority_scheduling_preemption_threshold = 10;
+  std::optional<std::int64_t> prefill_max_requests;
+  std::optional<std::int64_t> max_queued_requests;
+  std::optional<std::int64_t> min_free_slots_delay;
+  std::int64_t prefill_decode_interval = 0;
+  std::int64_t prefill_decode_interval_min_bs = 0;
+  // Sliding-window layers: slots of their pool, and the window as the pools keep it.
+  std::optional<Tokens> swa_pool_tokens;
+  Tokens sliding_window;
+
+  // SGLANG_* environment.
+  Tokens clip_max_new_tokens_estimation{4096};
+  double init_new_token_ratio = 0.7;
+  double min_new_token_ratio_factor = 0.14;
+  std::int64_t new_token_ratio_decay_steps = 600;
+  std::int64_t retract_decode_steps = 20;
+  Tokens swa_eviction_interval{128};
+
+  SchedulerRules rules;
+  // Per-request detail in plans and outputs (what checkers need). Costs time proportional to the
+  // running requests in each step; decisions are the same.
+  bool detail = false;
+};
+
+// Adds a problem for every setting the engine would refuse, that no pool can have, or that is not
+// modelled for its version.
+void check(const SchedulerConfig& config, const std::string& source, Problems& problems);
+
+}  // namespace oomcast::sglang

@@ -1,0 +1,177 @@
+#include <algorithm>
+#include <array>
+
+#include "sim/engines/sglang/scheduler_config.hpp"
+
+namespace oomcast::sglang {
+namespace {
+
+constexpr std::int64_t kMaxSlots = std::int64_t{1} << 40;
+constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
+
+template <typename Value, std::size_t kSize>
+std::optional<Value> look_up(const std::array<std::pair<const char*, Value>, kSize>& table,
+                             const std::string& name) {
+  for (const auto& [known, value] : table) {
+    if (name == known) {
+      return value;
+    }
+  }
+  return std::nullopt;
+}
+
+class Checks {
+ public:
+  Checks(const std::string& source, Problems& problems) : source_(source), problems_(problems) {}
+
+  void range(const char* name, std::int64_t value, std::int64_t low, std::int64_t high) {
+    if (value < low || value > high) {
+      problem(name, fmt::format("{}", value), fmt::format("{} to {}", low, high));
+    }
+  }
+  void problem(const char* name, std::string value, std::string expected) {
+    problems_.add({source_, name, std::move(value), std::move(expected), {}});
+  }
+
+ private:
+  const std::string& source_;
+  Problems& problems_;
+};
+
+void check_pages(const SchedulerConfig& config, Checks& checks) {
+  const std::int64_t page = config.page_size.count();
+  if (page < 1) {
+    return;
+  }
+  const auto multiple = [&](const char* name, Tokens tokens) {
+    if (tokens.count() % page != 0) {
+      checks.problem(name, fmt::format("{}", tokens.count()),
+                     fmt::format("a multiple of page_size {}", page));
+    }
+  };
+  multiple("pool_tokens", config.pool_tokens);
+  multiple("swa_pool_tokens", config.swa_pool_tokens.value_or(Tokens{}));
+  multiple("chunked_prefill_size", config.chunked_prefill_size.value_or(Tokens{}));
+}
+
+void check_window(const SchedulerConfig& config, Checks& checks) {
+  if (!config.swa_pool_tokens) {
+    return;
+  }
+  checks.range("swa_pool_tokens", config.swa_pool_tokens->count(), 1, kMaxSlots);
+  checks.range("sliding_window", config.sliding_window.count(), 1, kMaxTokens);
+  if (!config.rules.sliding_window_pools) {
+    checks.problem("swa_pool_tokens", fmt::format("{}", config.swa_pool_tokens->count()),
+                   "no sliding-window pool before 0.5.23: its rules are not modelled");
+  }
+  if (config.enable_mixed_chunk) {
+    checks.problem("enable_mixed_chunk", "true", "off with a sliding-window pool: not modelled");
+  }
+  if (config.sliding_window.count() > 0 && config.page_size.count() > 0 &&
+      config.sliding_window + config.page_size >= *config.swa_pool_tokens) {
+    checks.problem("swa_pool_tokens", fmt::format("{}", config.swa_pool_tokens->count()),
+                   "more than a window and a page, or no request fits");
+  }
+}
+
+}  // namespace
+
+std::optional<SchedulePolicy> schedule_policy_of(const std::string& name) {
+  static constexpr std::array<std::pair<const char*, SchedulePolicy>, 7> kPolicies{{
+      {"fcfs", SchedulePolicy::kFcfs},
+      {"lof", SchedulePolicy::kLof},
+      {"routing-key", SchedulePolicy::kRoutingKey},
+      {"lpm", SchedulePolicy::kLpm},
+      {"dfs-weight", SchedulePolicy::kDfsWeight},
+      {"hrrn", SchedulePolicy::kHrrn},
+      {"shortest-prefill-first", SchedulePolicy::kShortestPrefill},
+  }};
+  return look_up(kPolicies, name);
+}
+
+std::optional<EvictionPolicy> eviction_policy_of(const std::string& name) {
+  static constexpr std::array<std::pair<const char*, EvictionPolicy>, 8> kPolicies{{
+      {"lru", EvictionPolicy::kLru},
+      {"lfu", EvictionPolicy::kLfu},
+      {"slru", EvictionPolicy::kSlru},
+      {"priority", EvictionPolicy::kPriority},
+      {"tlru", EvictionPolicy::kTlru},
+      {"fifo", EvictionPolicy::kFifo},
+      {"mru", EvictionPolicy::kMru},
+      {"filo", EvictionPolicy::kFilo},
+  }};
+  return look_up(kPolicies, name);
+}
+
+std::optional<RetractionPolicy> retraction_policy_of(const std::string& name) {
+  static constexpr std::array<std::pair<const char*, RetractionPolicy>, 2> kPolicies{
+      {{"length", RetractionPolicy::kLength}, {"priority", RetractionPolicy::kPriority}}};
+  return look_up(kPolicies, name);
+}
+
+SchedulerRules rules_for(const Version& version) {
+  const bool now = version >= Version{{0, 5, 23}};
+  SchedulerRules rules;
+  rules.memory_caps_output = now;
+  rules.chunk_abort_at_once = now;
+  rules.page_per_request = now;
+  rules.input_cap_while_chunking = !now;
+  rules.verdict_before_match = now;
+  rules.reserves_fixed_outputs = now;
+  rules.no_token_needs_work = now;
+  rules.chunk_end_aligned = now;
+  rules.counts_rows = now;
+  rules.slots_limit_chunks = !now;
+  rules.preemption_uses_prompt = now;
+  rules.preempted_always_requeued = now;
+  rules.refreshes_waiting = now;
+  rules.filters_every_step = now;
+  rules.mixed_needs_room = now;
+  rules.pages_by_written = now;
+  rules.skips_certain_finishes = now;
+  rules.last_request_aborted = now;
+  rules.resets_ratio_when_idle = now;
+  rules.stop_before_length = now;
+  rules.prefill_only_joins = now;
+  rules.caches_outputs = now;
+  rules.evicts_shortfall = now;
+  rules.one_time_per_walk = !now;
+  rules.lpm_by_cut_match = now;
+  rules.sliding_window_pools = now;
+  return rules;
+}
+
+void check(const SchedulerConfig& config, const std::string& source, Problems& problems) {
+  Checks checks(source, problems);
+  checks.range("pool_tokens", config.pool_tokens.count(), 1, kMaxSlots);
+  checks.range("page_size", config.page_size.count(), 1, kMaxTokens);
+  checks.range("context_length", config.context_length.count(), 1, kMaxTokens);
+  checks.range("max_running_requests", config.max_running_requests, 1, kMaxTokens);
+  checks.range("chunked_prefill_size", config.chunked_prefill_size.value_or(Tokens{1}).count(), 1,
+               kMaxTokens);
+  checks.range("max_prefill_tokens", config.max_prefill_tokens.count(), 1, kMaxTokens);
+  checks.range("prefill_max_requests", config.prefill_max_requests.value_or(1), 1, kMaxTokens);
+  checks.range("max_queued_requests", config.max_queued_requests.value_or(0), 0, kMaxTokens);
+  checks.range("min_free_slots_delay", config.min_free_slots_delay.value_or(0), 0, kMaxTokens);
+  checks.range("prefill_decode_interval", config.prefill_decode_interval, 0, kMaxTokens);
+  checks.range("prefill_decode_interval_min_bs", config.prefill_decode_interval_min_bs, 0,
+               kMaxTokens);
+  checks.range("clip_max_new_tokens_estimation", config.clip_max_new_tokens_estimation.count(), 1,
+               kMaxTokens);
+  checks.range("new_token_ratio_decay_steps", config.new_token_ratio_decay_steps, 1, kMaxTokens);
+  checks.range("retract_decode_steps", config.retract_decode_steps, 0, kMaxTokens);
+  checks.range("tlru_threshold", config.tlru_threshold.count(), 0, kMaxTokens);
+  checks.range("tlru_next_prompt_estimate", config.tlru_next_prompt_estimate.count(), 0,
+               kMaxTokens);
+  if (!(config.schedule_conservativeness >= 0 && config.schedule_conservativeness <= 1e6)) {
+    checks.problem("schedule_conservativeness", fmt::format("{}", config.schedule_conservativeness),
+                   "a factor from 0 on");
+  }
+  if (config.schedule_policy == SchedulePolicy::kShortestPrefill && config.disable_radix_cache) {
+    checks.problem("schedule_policy", "shortest-prefill-first", "a policy for no prefix cache");
+  }
+  check_pages(config, checks);
+  check_window(config, checks);
+}
+
+}  // namespace oomcast::sglang
