@@ -29,8 +29,7 @@ std::string check_file(const std::string& path) {
     const golden::Scenario scenario = golden::read_scenario(header, path, unsupported);
     found = unsupported.empty() ? golden::check_recording(*in, path, scenario) : "";
   } else if (engine == "sglang") {
-    const golden::SglangScenario scenario = golden::read_sglang_scenario(header, path, unsupported);
-    found = unsupported.empty() ? golden::check_sglang_recording(*in, path, scenario) : "";
+    found = golden::check_sglang_recording(*in, path, golden::read_sglang_scenario(header, path));
   } else {
     unsupported = fmt::format("engine \"{}\"", engine);
   }

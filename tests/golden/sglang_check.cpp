@@ -30,7 +30,9 @@ struct Totals {
 class Comparison {
  public:
   explicit Comparison(const SglangScenario& scenario)
-      : run_(scenario, true), windowed_(scenario.config.swa_pool_tokens.has_value()) {}
+      : run_(scenario, true),
+        role_(scenario.config.role),
+        windowed_(scenario.config.swa_pool_tokens.has_value()) {}
 
   std::int64_t executed() const { return run_.executed; }
   std::string step(const Json* recorded);
@@ -40,6 +42,7 @@ class Comparison {
   [[nodiscard]] Json fields() const;
   [[nodiscard]] Json finished() const;
   [[nodiscard]] std::string pool_text() const;
+  [[nodiscard]] std::string role_text() const;
   void extend_digest();
   void count();
   [[nodiscard]] std::string difference(const std::string& field, const std::string& expected,
@@ -49,6 +52,7 @@ class Comparison {
   }
 
   SglangRun run_;
+  sglang::Role role_;
   bool windowed_;
   Digest digest_;
   Totals totals_;
@@ -60,10 +64,14 @@ double written_ratio(double ratio) { return std::stod(fmt::format("{:.9f}", rati
 
 Json Comparison::finished() const {
   Json list = Json::array();
-  if (run_.output != nullptr) {
-    for (const sglang::FinishedRequest& request : run_.output->finished) {
+  const auto add = [&](const std::vector<sglang::FinishedRequest>& requests) {
+    for (const sglang::FinishedRequest& request : requests) {
       list.push_back({request.id, name_of(request.reason), request.output.count()});
     }
+  };
+  add(run_.plan->transfers.finished);
+  if (run_.output != nullptr) {
+    add(run_.output->finished);
   }
   return list;
 }
@@ -107,6 +115,19 @@ Json Comparison::fields() const {
   if (plan.chunked) {
     line["chunked"] = *plan.chunked;
   }
+  put("bootstrapped", plan.transfers.bootstrapped);
+  put("resumed", plan.transfers.resumed);
+  put("preallocated", plan.transfers.preallocated);
+  put("arrived", plan.transfers.arrived);
+  put("joined", plan.transfers.joined);
+  if (role_ == sglang::Role::kPrefill) {
+    line["bootstrap_queue"] = run_.scheduler.asking();
+    line["inflight_queue"] = run_.scheduler.transferring();
+  } else if (role_ == sglang::Role::kDecode) {
+    line["prealloc_queue"] = run_.scheduler.asking();
+    line["retracted_queue"] = run_.scheduler.parked();
+    line["transfer_queue"] = run_.scheduler.transferring();
+  }
   return line;
 }
 
@@ -124,6 +145,22 @@ std::string Comparison::pool_text() const {
   return text;
 }
 
+std::string Comparison::role_text() const {
+  const sglang::TransferPlan& transfers = run_.plan->transfers;
+  const sglang::Scheduler& scheduler = run_.scheduler;
+  if (role_ == sglang::Role::kPrefill) {
+    return fmt::format("|{}|{},{}", fmt::join(transfers.bootstrapped, ","), scheduler.asking(),
+                       scheduler.transferring());
+  }
+  if (role_ == sglang::Role::kDecode) {
+    return fmt::format("|{}|{}|{}|{}|{},{},{}", fmt::join(transfers.resumed, ","),
+                       fmt::join(transfers.arrived, ","), fmt::join(transfers.preallocated, ","),
+                       fmt::join(transfers.joined, ","), scheduler.asking(), scheduler.parked(),
+                       scheduler.transferring());
+  }
+  return "";
+}
+
 void Comparison::extend_digest() {
   const sglang::StepPlan& plan = *run_.plan;
   std::vector<std::string> extend;
@@ -137,11 +174,11 @@ void Comparison::extend_digest() {
                                 request[1].get<std::string>(), request[2].get<std::int64_t>()));
   }
   digest_.add(fmt::format(
-      "{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{},{}|{:.6f}\n", run_.executed - 1, name_of(plan.kind),
+      "{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{},{}|{:.6f}{}\n", run_.executed - 1, name_of(plan.kind),
       fmt::join(extend, ","), fmt::join(plan.decoded, ","), fmt::join(plan.retracted, ","),
       fmt::join(plan.preempted, ","), fmt::join(plan.aborted, ","), fmt::join(ended, ","),
       plan.chunked ? fmt::format("{}", *plan.chunked) : "-", pool_text(), run_.scheduler.waiting(),
-      run_.scheduler.running(), written_ratio(run_.scheduler.new_token_ratio())));
+      run_.scheduler.running(), written_ratio(run_.scheduler.new_token_ratio()), role_text()));
 }
 
 void Comparison::count() {
@@ -149,8 +186,7 @@ void Comparison::count() {
   totals_.retract += static_cast<std::int64_t>(plan.retracted.size());
   totals_.preempt += static_cast<std::int64_t>(plan.preempted.size());
   totals_.abort += static_cast<std::int64_t>(plan.aborted.size());
-  totals_.finish +=
-      run_.output != nullptr ? static_cast<std::int64_t>(run_.output->finished.size()) : 0;
+  totals_.finish += static_cast<std::int64_t>(finished().size());
   totals_.computed += plan.prefill_tokens.count();
   totals_.chunks += plan.chunked && !plan.extended.empty() ? 1 : 0;
   Json& kind = kinds_[name_of(plan.kind)];

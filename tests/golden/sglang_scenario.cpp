@@ -69,6 +69,26 @@ void read_config(const JsonView& view, sglang::SchedulerConfig& config) {
   config.sliding_window = tokens("sliding_window").value_or(Tokens{});
 }
 
+// A scenario of a prefill or decode server.
+void read_role(const JsonView& view, sglang::SchedulerConfig& config) {
+  const std::optional<std::string> mode = view.text("disaggregation_mode");
+  if (!mode) {
+    return;
+  }
+  if (*mode == "prefill") {
+    config.role = sglang::Role::kPrefill;
+  } else if (*mode == "decode") {
+    config.role = sglang::Role::kDecode;
+    config.extra_rows = view.integer("pd_prealloc_rows", 0, kMax).value_or(0);
+  } else if (*mode != "null") {
+    view.complain("disaggregation_mode", "null, prefill or decode");
+  }
+  config.transfer_steps = view.integer("pd_transfer_steps", 0, kMax).value_or(0);
+  if (const auto reserved = view.integer("num_reserved_decode_tokens", 0, kMax)) {
+    config.num_reserved_decode_tokens = Tokens{*reserved};
+  }
+}
+
 std::vector<ContentSegment> read_prompt(const JsonView& view) {
   std::vector<ContentSegment> prompt;
   const Json* segments = view.find("prompt");
@@ -129,8 +149,7 @@ std::map<std::string, std::uint64_t> number_routing_keys(const Json& requests) {
 
 }  // namespace
 
-SglangScenario read_sglang_scenario(const Json& header, const std::string& path,
-                                    std::string& unsupported) {
+SglangScenario read_sglang_scenario(const Json& header, const std::string& path) {
   Problems problems;
   const JsonView view(header, path, "", problems);
   SglangScenario scenario;
@@ -148,11 +167,8 @@ SglangScenario read_sglang_scenario(const Json& header, const std::string& path,
     view.complain("requests", "a list of requests");
   }
   problems.raise_if_any();
-  if (config->has("disaggregation_mode")) {
-    unsupported = "prefill/decode disaggregation (config.disaggregation_mode)";
-    return scenario;
-  }
   read_config(*config, scenario.config);
+  read_role(*config, scenario.config);
   scenario.config.rules = sglang::rules_for(*version);
   const std::map<std::string, std::uint64_t> routing_keys = number_routing_keys(*requests);
   scenario.requests.resize(requests->size());

@@ -26,10 +26,8 @@ struct SglangScenario {
   std::vector<std::pair<std::int64_t, sglang::RequestId>> aborts;  // (step, id)
 };
 
-// Throws ConfigError if the header is not one of this format; `unsupported` is set instead for a
-// scenario that this scheduler does not cover.
-SglangScenario read_sglang_scenario(const Json& header, const std::string& path,
-                                    std::string& unsupported);
+// Throws ConfigError if the header is not one of this format.
+SglangScenario read_sglang_scenario(const Json& header, const std::string& path);
 
 // The engine's event loop around a scheduler: one turn a step.
 class SglangRun {

@@ -57,7 +57,8 @@ Scheduler::Impl::Impl(const SchedulerConfig& config)
       ratio_decay_((ratio_init_ - ratio_min_) /
                    static_cast<double>(config.new_token_ratio_decay_steps)),
       ratio_(ratio_init_),
-      free_rows_(config.max_running_requests) {
+      free_rows_(config.max_running_requests + config.extra_rows),
+      free_metadata_rows_(2 * config.max_running_requests) {
   constexpr std::int64_t kPromptMargin = 5;
   max_prompt_ = max_length_ - kPromptMargin;
   if (config.min_free_slots_delay) {
@@ -112,7 +113,11 @@ Added Scheduler::Impl::add(const RequestSpec& spec) {
   request.prompt = stub ? 1 : asked;
   request.aborting = stub;
   set_content(request, spec, stub);
+  request.handshaken = !spec.awaits_handshake;
   live_.emplace(spec.id, slot);
+  if (config_.role != Role::kMixed) {
+    return add_to_role(slot, stub);
+  }
   if (!enqueue(slot)) {
     return Added::kQueueFull;
   }
@@ -155,7 +160,8 @@ void Scheduler::Impl::set_content(Request& request, const RequestSpec& spec, boo
 // To the end of the queue. If the queue is full somebody is dropped: the newcomer, or with
 // priorities whoever is less preferred. Whether this one is queued.
 bool Scheduler::Impl::enqueue(Slot slot) {
-  if (config_.max_queued_requests && waiting() + 1 > *config_.max_queued_requests) {
+  if (config_.role == Role::kMixed && config_.max_queued_requests &&
+      waiting() + 1 > *config_.max_queued_requests) {
     Slot dropped = slot;
     if (config_.enable_priority_scheduling && !waiting_.empty()) {
       const auto least =
@@ -198,6 +204,9 @@ bool Scheduler::Impl::abort(RequestId id) {
     return false;
   }
   const Slot slot = place->second;
+  if (config_.role != Role::kMixed && abort_in_role(slot)) {
+    return true;
+  }
   Request& request = at(slot);
   if (request.waiting) {
     waiting_.erase(std::find(waiting_.begin(), waiting_.end(), slot));
@@ -310,8 +319,9 @@ void Scheduler::Impl::check_conservation() const {
                 "window pool: {} free + {} evictable + {} locked + {} of requests, it has {}",
                 pools.window.free(), tree.window_evictable(), tree.window_locked(), window,
                 pools.window.total());
-  OOMCAST_CHECK(rows + free_rows_ == config_.max_running_requests, "{} rows held, {} free of {}",
-                rows, free_rows_, config_.max_running_requests);
+  const std::int64_t all_rows = config_.max_running_requests + config_.extra_rows;
+  OOMCAST_CHECK(rows + free_rows_ == all_rows, "{} rows held, {} free of {}", rows, free_rows_,
+                all_rows);
   tree.check(locks);
 }
 
@@ -324,6 +334,8 @@ Scheduler& Scheduler::operator=(Scheduler&&) noexcept = default;
 
 Added Scheduler::add(const RequestSpec& request) { return impl_->add(request); }
 bool Scheduler::abort(RequestId id) { return impl_->abort(id); }
+bool Scheduler::handshake_done(RequestId id) { return impl_->handshake_done(id); }
+bool Scheduler::transfer_done(RequestId id) { return impl_->transfer_done(id); }
 const StepPlan& Scheduler::schedule() { return impl_->schedule(); }
 const StepOutput& Scheduler::complete() { return impl_->complete(); }
 std::int64_t Scheduler::depth() const { return impl_->depth(); }
@@ -334,6 +346,9 @@ PoolCounts Scheduler::slots() const { return impl_->slots(); }
 PoolCounts Scheduler::window_slots() const { return impl_->window_slots(); }
 std::int64_t Scheduler::running() const { return impl_->running(); }
 std::int64_t Scheduler::waiting() const { return impl_->waiting(); }
+std::int64_t Scheduler::asking() const { return impl_->asking(); }
+std::int64_t Scheduler::parked() const { return impl_->parked(); }
+std::int64_t Scheduler::transferring() const { return impl_->transferring(); }
 double Scheduler::new_token_ratio() const { return impl_->new_token_ratio(); }
 std::int64_t Scheduler::preemptions() const { return impl_->preemptions(); }
 Tokens Scheduler::prefix_hit_tokens() const { return Tokens{impl_->prefix_hit_tokens()}; }

@@ -61,6 +61,8 @@ struct RequestSpec {
   std::optional<ContentToken> end_token;
   // What the single token is that stands for a prompt that is too long.
   std::optional<ContentToken> stub_token;
+  // Prefill and decode roles: the two servers have not agreed yet; see handshake_done().
+  bool awaits_handshake = false;
 };
 
 // What became of add(). Refused requests leave no trace in the scheduler.
@@ -68,6 +70,7 @@ enum class Added {
   kQueued,
   kQueuedToAbort,  // the prompt is too long: it runs as one token and finishes as aborted
   kQueueFull,      // rejected; it is among the aborted of the next plan
+  kTooLong,        // prefill and decode roles: likewise
   kEmptyPrompt,    // refused by the engine's front end
   kNoOutput,       // max_output < 0, likewise
   kDuplicateId,    // a live request has this id
@@ -111,6 +114,16 @@ enum class EngineError {
   kRetractionFailed,    // up to 0.5.8: the last request does not fit
 };
 
+// Prefill and decode roles: what happened to requests outside of batches, in order.
+struct TransferPlan {
+  std::vector<RequestId> bootstrapped;    // prefill: to the queue
+  std::vector<RequestId> resumed;         // decode: retracted ones that have slots again
+  std::vector<RequestId> preallocated;    // decode: have slots, their KV may be sent
+  std::vector<RequestId> arrived;         // decode: KV and first token are here
+  std::vector<RequestId> joined;          // decode: entered the running batch
+  std::vector<FinishedRequest> finished;  // decode: ended as they would have joined
+};
+
 struct StepPlan {
   std::int64_t step = 0;  // calls of schedule() before this one, steady rounds included
   Kind kind = Kind::kIdle;
@@ -131,6 +144,7 @@ struct StepPlan {
   std::vector<RequestId> aborted;    // dropped without ever finishing, since the last plan
   std::vector<RequestId> decoded;    // with SchedulerConfig::detail: decode rows in batch order
   std::optional<RequestId> chunked;  // its prompt is unfinished after this choice
+  TransferPlan transfers;
   EngineError error = EngineError::kNone;
 
   // After schedule(), before any output: while the step executes.
@@ -145,6 +159,7 @@ struct StepOutput {
   Tokens sampled;                         // tokens appended
   std::vector<RequestId> first_token;     // got their first output token
   std::vector<FinishedRequest> finished;  // in batch order
+  std::vector<RequestId> sending;  // prefill role: prompts done, the rest of their KV is on its way
 };
 
 // Nothing runs, nothing is in flight and nothing can be admitted: without a new arrival or an abort
@@ -167,6 +182,11 @@ class Scheduler {
   // next token.
   bool abort(RequestId id);
 
+  // Prefill and decode roles: the two servers agreed on the request; all of its KV is over. Whether
+  // a live request had this id.
+  bool handshake_done(RequestId id);
+  bool transfer_done(RequestId id);
+
   const StepPlan& schedule();
   // Needs batches_in_flight() > 0.
   const StepOutput& complete();
@@ -180,6 +200,11 @@ class Scheduler {
   [[nodiscard]] PoolCounts window_slots() const;
   [[nodiscard]] std::int64_t running() const;  // unfinished requests of the running batch
   [[nodiscard]] std::int64_t waiting() const;
+  // Requests outside of batches: decode role, without slots, retracted, and in transfer; prefill
+  // role, before the handshake, and in transfer.
+  [[nodiscard]] std::int64_t asking() const;
+  [[nodiscard]] std::int64_t parked() const;
+  [[nodiscard]] std::int64_t transferring() const;
   [[nodiscard]] double new_token_ratio() const;
   [[nodiscard]] std::int64_t preemptions() const;    // and retractions, since the start
   [[nodiscard]] Tokens prefix_hit_tokens() const;    // of all admissions

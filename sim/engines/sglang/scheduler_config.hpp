@@ -16,6 +16,9 @@ enum class SchedulePolicy { kFcfs, kLof, kRoutingKey, kLpm, kDfsWeight, kHrrn, k
 enum class EvictionPolicy { kLru, kLfu, kSlru, kPriority, kTlru, kFifo, kMru, kFilo };
 enum class RetractionPolicy { kLength, kPriority };
 
+// What a server of a prefill/decode disaggregation does; kMixed: all of it.
+enum class Role { kMixed, kPrefill, kDecode };
+
 // By the names of --schedule-policy, --radix-eviction-policy and --retraction-policy; nullopt for
 // names that have no rule here ("random" is none: its order is drawn).
 std::optional<SchedulePolicy> schedule_policy_of(const std::string& name);
@@ -54,6 +57,7 @@ struct SchedulerRules {
   bool one_time_per_walk = false;    // one access time for all nodes of a walk
   bool lpm_by_cut_match = true;      // longest prefix counts at most all but one token
   bool sliding_window_pools = true;  // window pools as modelled here
+  bool disaggregation = true;        // prefill and decode roles as modelled here
 };
 
 SchedulerRules rules_for(const Version& version);
@@ -86,6 +90,13 @@ struct SchedulerConfig {
   // Sliding-window layers: slots of their pool, and the window as the pools keep it.
   std::optional<Tokens> swa_pool_tokens;
   Tokens sliding_window;
+
+  Role role = Role::kMixed;
+  // Decode role: request rows beyond max_running_requests, and room kept for each active request.
+  std::int64_t extra_rows = 0;
+  Tokens num_reserved_decode_tokens{512};
+  // A transfer is seen as done so many steps after it began. Absent: when transfer_done() says so.
+  std::optional<std::int64_t> transfer_steps;
 
   // SGLANG_* environment.
   Tokens clip_max_new_tokens_estimation{4096};

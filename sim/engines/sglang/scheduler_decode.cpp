@@ -8,12 +8,15 @@
 namespace oomcast::sglang {
 
 bool Scheduler::Impl::choose_decode(Batch& next) {
-  if (running_.empty() || (rules_.prefill_only_joins && running_.prefill_only)) {
+  const bool no_output =
+      running_.prefill_only && rules_.prefill_only_joins && config_.role == Role::kMixed;
+  if (running_.empty() || no_output) {
     return false;
   }
   const std::int64_t before = running_.size();
   running_.drop_finished();
-  const bool excluded = rules_.skips_certain_finishes && exclude_certain_finishes();
+  const bool excluded =
+      config_.role != Role::kDecode && rules_.skips_certain_finishes && exclude_certain_finishes();
   if (running_.empty()) {
     running_.full = false;
     return false;
@@ -188,7 +191,11 @@ void Scheduler::Impl::retract() {
   ratio_ = std::min(1.0, static_cast<double>(output_sum) / static_cast<double>(most));
   for (const Slot slot : retracted) {
     plan_.retracted.push_back(at(slot).id);
-    enqueue(slot);
+    if (config_.role == Role::kDecode) {
+      parked_.push_back(slot);
+    } else {
+      enqueue(slot);
+    }
   }
 }
 

@@ -26,6 +26,8 @@ class Scheduler::Impl {
 
   Added add(const RequestSpec& spec);
   bool abort(RequestId id);
+  bool handshake_done(RequestId id);
+  bool transfer_done(RequestId id);
   const StepPlan& schedule();
   const StepOutput& complete();
 
@@ -37,6 +39,11 @@ class Scheduler::Impl {
   [[nodiscard]] PoolCounts window_slots() const;
   [[nodiscard]] std::int64_t running() const { return running_.unfinished(); }
   [[nodiscard]] std::int64_t waiting() const { return static_cast<std::int64_t>(waiting_.size()); }
+  [[nodiscard]] std::int64_t asking() const { return static_cast<std::int64_t>(asking_.size()); }
+  [[nodiscard]] std::int64_t parked() const { return static_cast<std::int64_t>(parked_.size()); }
+  [[nodiscard]] std::int64_t transferring() const {
+    return static_cast<std::int64_t>(moving_.size());
+  }
   [[nodiscard]] double new_token_ratio() const { return ratio_; }
   [[nodiscard]] std::int64_t preemptions() const { return preemptions_; }
   [[nodiscard]] std::int64_t prefix_hit_tokens() const { return prefix_hit_tokens_; }
@@ -110,6 +117,7 @@ class Scheduler::Impl {
 
   // scheduler_step.cpp
   void start_plan();
+  [[nodiscard]] bool defers_prefill();
   void finish_chunk_abort();
   void publish_chunk();
   void merge_last();
@@ -122,6 +130,23 @@ class Scheduler::Impl {
   void mix_running(Batch& batch);
   void record_prefill(const Batch& batch);
   void on_no_batch();
+  void choose_batch(Batch& next);
+
+  // scheduler_roles.cpp
+  Added add_to_role(Slot slot, bool stub);
+  bool abort_in_role(Slot slot);
+  [[nodiscard]] bool transfer_over(const Request& request, std::int64_t now) const;
+  void take_bootstrapped();
+  void choose_batch_of_prefills(Batch& next);
+  void apply_prompts(const Batch& done);
+  void finish_transfers();
+  void choose_batch_of_decodes(Batch& next);
+  void resume_parked();
+  void preallocate();
+  void take_arrived();
+  void join_arrived();
+  [[nodiscard]] std::int64_t reserved_slots(std::size_t more) const;
+  void allocate_prompt(Slot slot, std::int64_t tokens);
 
   // scheduler_admission.cpp
   [[nodiscard]] Adder start_adder() const;
@@ -170,7 +195,7 @@ class Scheduler::Impl {
   void apply_decode(Batch& batch);
   void append_token(Slot slot);
   [[nodiscard]] std::optional<FinishReason> finish_reason(const Request& request) const;
-  void finish(Slot slot, FinishReason reason);
+  void finish(Slot slot, FinishReason reason, std::vector<FinishedRequest>& finished);
 
   SchedulerConfig config_;
   SchedulerRules rules_;
@@ -194,6 +219,12 @@ class Scheduler::Impl {
 
   double ratio_;
   std::int64_t free_rows_;
+  // Prefill and decode roles.
+  std::deque<Slot> asking_;
+  std::deque<Slot> parked_;
+  std::deque<Slot> moving_;
+  std::int64_t free_metadata_rows_;
+
   Slot chunked_ = kNoSlot;
   bool abort_chunked_ = false;
   std::int64_t decode_rounds_left_ = 0;

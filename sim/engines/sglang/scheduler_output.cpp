@@ -14,7 +14,11 @@ const StepOutput& Scheduler::Impl::complete() {
   output_.sampled = Tokens{};
   output_.first_token.clear();
   output_.finished.clear();
-  if (done.prefills()) {
+  output_.sending.clear();
+  if (config_.role == Role::kPrefill) {
+    apply_prompts(done);
+    finish_transfers();
+  } else if (done.prefills()) {
     apply_prefill(done);
   } else if (done.kind == Kind::kDecode) {
     apply_decode(done);
@@ -36,7 +40,7 @@ void Scheduler::Impl::apply_prefill(const Batch& done) {
     }
     append_token(row.slot);
     if (const std::optional<FinishReason> reason = finish_reason(request)) {
-      finish(row.slot, *reason);
+      finish(row.slot, *reason, output_.finished);
     } else if (i < done.mixed_from) {
       kv_.publish(request.kv, published(request, std::min(request.computed, request.known)));
       request.kv.prefix = request.computed;
@@ -61,7 +65,7 @@ void Scheduler::Impl::apply_decode(Batch& done) {
       append_token(row.slot);
     }
     if (const std::optional<FinishReason> reason = finish_reason(request)) {
-      finish(row.slot, *reason);
+      finish(row.slot, *reason, output_.finished);
     } else if (counts_itself) {
       running_.calendar_again(row.slot);
     }
@@ -93,7 +97,8 @@ std::optional<FinishReason> Scheduler::Impl::finish_reason(const Request& reques
   return std::nullopt;
 }
 
-void Scheduler::Impl::finish(Slot slot, FinishReason reason) {
+void Scheduler::Impl::finish(Slot slot, FinishReason reason,
+                             std::vector<FinishedRequest>& finished) {
   Request& request = at(slot);
   // A decode that is already launched for it is wasted.
   if (in_flight_ > 1 && batch(step_ - 1).kind == Kind::kDecode && running_.launched(request)) {
@@ -109,7 +114,7 @@ void Scheduler::Impl::finish(Slot slot, FinishReason reason) {
       rules_.caches_outputs ? std::min(owned, request.known) : request.computed;
   kv_.release(request.kv, published(request, keyed), true, owned);
   ++free_rows_;
-  output_.finished.push_back({request.id, reason, Tokens{request.output}});
+  finished.push_back({request.id, reason, Tokens{request.output}});
   forget(slot);
   if (request.running) {
     running_.mark_finished(slot);

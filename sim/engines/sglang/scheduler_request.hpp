@@ -44,6 +44,10 @@ struct Request {
   bool retracted = false;  // results in flight are dropped
   bool resumed = false;    // was retracted or preempted before
 
+  bool handshaken = true;  // prefill and decode roles
+  bool transferred = false;
+  std::int64_t transfer_began = 0;  // step
+
   std::int64_t queued_at = 0;     // place in time of its latest queue entry
   std::int64_t prefill_seen = 0;  // tokens the engine had prefilled by then
   std::int64_t batch_step = -1;   // step of the latest prefill batch that holds it

@@ -74,6 +74,29 @@ void check_window(const SchedulerConfig& config, Checks& checks) {
   }
 }
 
+void check_role(const SchedulerConfig& config, Checks& checks) {
+  checks.range("extra_rows", config.extra_rows, 0, kMaxTokens);
+  checks.range("num_reserved_decode_tokens", config.num_reserved_decode_tokens.count(), 0,
+               kMaxTokens);
+  checks.range("transfer_steps", config.transfer_steps.value_or(0), 0, kMaxTokens);
+  if (config.role == Role::kMixed) {
+    return;
+  }
+  const auto refuse = [&](const char* name, bool set) {
+    if (set) {
+      checks.problem(name, "true", "off in a prefill or decode role: not modelled");
+    }
+  };
+  if (!config.rules.disaggregation) {
+    checks.problem("role", "prefill or decode", "mixed before 0.5.23: other roles not modelled");
+  }
+  refuse("sliding-window pool", config.swa_pool_tokens.has_value());
+  refuse("enable_priority_scheduling", config.enable_priority_scheduling);
+  refuse("enable_mixed_chunk", config.enable_mixed_chunk);
+  refuse("prefix cache of a decode server",
+         config.role == Role::kDecode && !config.disable_radix_cache);
+}
+
 }  // namespace
 
 std::optional<SchedulePolicy> schedule_policy_of(const std::string& name) {
@@ -138,6 +161,7 @@ SchedulerRules rules_for(const Version& version) {
   rules.one_time_per_walk = !now;
   rules.lpm_by_cut_match = now;
   rules.sliding_window_pools = now;
+  rules.disaggregation = now;
   return rules;
 }
 
@@ -172,6 +196,7 @@ void check(const SchedulerConfig& config, const std::string& source, Problems& p
   }
   check_pages(config, checks);
   check_window(config, checks);
+  check_role(config, checks);
 }
 
 }  // namespace oomcast::sglang

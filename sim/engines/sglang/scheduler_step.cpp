@@ -18,11 +18,16 @@ void Scheduler::Impl::start_plan() {
   fresh.preempted.swap(plan_.preempted);
   fresh.aborted.swap(plan_.aborted);
   fresh.decoded.swap(plan_.decoded);
+  fresh.transfers = std::move(plan_.transfers);
   fresh.extended.clear();
   fresh.admitted.clear();
-  for (auto* ids : {&fresh.retracted, &fresh.preempted, &fresh.aborted, &fresh.decoded}) {
+  TransferPlan& transfers = fresh.transfers;
+  for (auto* ids :
+       {&fresh.retracted, &fresh.preempted, &fresh.aborted, &fresh.decoded, &transfers.bootstrapped,
+        &transfers.resumed, &transfers.preallocated, &transfers.arrived, &transfers.joined}) {
     ids->clear();
   }
+  transfers.finished.clear();
   fresh.step = step_;
   plan_ = std::move(fresh);
 }
@@ -38,29 +43,7 @@ const StepPlan& Scheduler::Impl::schedule() {
   next.leavers.clear();
   next.chunked = Row{};
   if (error_ == EngineError::kNone) {
-    finish_chunk_abort();
-    publish_chunk();
-    merge_last();
-    if (rules_.filters_every_step && running_.drop_finished()) {
-      running_.full = false;
-    }
-    const bool defers_prefill = [&] {
-      if (decode_rounds_left_ == 0) {
-        return false;
-      }
-      if (running_.size() < config_.prefill_decode_interval_min_bs) {
-        decode_rounds_left_ = 0;
-        return false;
-      }
-      --decode_rounds_left_;
-      return true;
-    }();
-    if (defers_prefill || !choose_prefill(next)) {
-      choose_decode(next);
-    }
-    if (next.prefills()) {
-      decode_rounds_left_ = config_.prefill_decode_interval;
-    }
+    choose_batch(next);
     if (next.kind == Kind::kIdle) {
       on_no_batch();
     }
@@ -81,6 +64,42 @@ const StepPlan& Scheduler::Impl::schedule() {
   ++step_;
   ++in_flight_;
   return plan_;
+}
+
+void Scheduler::Impl::choose_batch(Batch& next) {
+  if (config_.role == Role::kPrefill) {
+    choose_batch_of_prefills(next);
+    return;
+  }
+  if (config_.role == Role::kDecode) {
+    choose_batch_of_decodes(next);
+    return;
+  }
+  finish_chunk_abort();
+  publish_chunk();
+  merge_last();
+  if (rules_.filters_every_step && running_.drop_finished()) {
+    running_.full = false;
+  }
+  if (defers_prefill() || !choose_prefill(next)) {
+    choose_decode(next);
+  }
+  if (next.prefills()) {
+    decode_rounds_left_ = config_.prefill_decode_interval;
+  }
+}
+
+// After a prefill some rounds are for decodes, while enough of them run.
+bool Scheduler::Impl::defers_prefill() {
+  if (decode_rounds_left_ == 0) {
+    return false;
+  }
+  if (running_.size() < config_.prefill_decode_interval_min_bs) {
+    decode_rounds_left_ = 0;
+    return false;
+  }
+  --decode_rounds_left_;
+  return true;
 }
 
 // An abort of a half-prefilled prompt: its slots are free before anything else is chosen.
@@ -358,7 +377,8 @@ void Scheduler::Impl::on_no_batch() {
   if (overlap_ && in_flight_ > 0 && batch(step_ - 1).kind != Kind::kIdle) {
     return;
   }
-  const bool all_quiet = running_.empty() && chunked_ == kNoSlot && waiting_.empty();
+  const bool all_quiet = running_.empty() && chunked_ == kNoSlot && waiting_.empty() &&
+                         asking_.empty() && parked_.empty() && moving_.empty();
   if (all_quiet || !rules_.resets_ratio_when_idle) {
     ratio_ = ratio_init_;
   }
