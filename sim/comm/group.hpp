@@ -1,0 +1,30 @@
+// A group of ranks that communicate, as one of them sees it.
+#pragma once
+
+#include <cstdint>
+
+#include "models/gpu.hpp"
+
+namespace oomcast::comm {
+
+enum class Link : std::uint8_t {
+  kNvSwitch,  // every pair at full speed; multicast from compute capability 9
+  kNvLink,    // direct links
+  kPcie,
+};
+
+struct RankGroup {
+  std::int64_t ranks = 1;  // of the group
+  std::int64_t nodes = 1;  // they are spread over, evenly
+  Link link = Link::kNvSwitch;
+  const models::GpuSpec* gpu = nullptr;
+};
+
+// Throws ConfigError for a group that cannot be: no GPU, more nodes than ranks, ranks that do not
+// divide over the nodes.
+void check_group(const RankGroup& group);
+
+// Ranks of the group on one node.
+constexpr std::int64_t local_ranks(const RankGroup& group) { return group.ranks / group.nodes; }
+
+}  // namespace oomcast::comm
