@@ -35,7 +35,8 @@ TEST(Presets, WrongQuestionsAreNamed) {
 TEST(Presets, EveryRowHasASource) {
   for (const std::string& name : models::embedded_names("kernels/")) {
     const Json file = models::embedded_json(name);
-    for (const auto& [key, entry] : file.value("sizes", Json::object()).items()) {
+    const Json sizes = file.value("sizes", Json::object());
+    for (const auto& [key, entry] : sizes.items()) {
       for (const Json& row : entry.at("rows")) {
         EXPECT_TRUE(row.contains("source") && row.contains("since")) << name << " " << key;
       }
