@@ -104,17 +104,17 @@ bool RunningBatch::drop_finished() {
   return true;
 }
 
-std::int64_t RunningBatch::at_page_end() const {
+std::int64_t RunningBatch::at_page_end(std::int64_t ahead) const {
   if (page_ == 1) {
     return counting_;
   }
   if (!at_residue_.empty()) {
-    const std::int64_t residue = (page_ - launches_ % page_) % page_;
+    const std::int64_t residue = (page_ - (launches_ + ahead) % page_) % page_;
     return at_residue_[static_cast<std::size_t>(residue)];
   }
   std::int64_t count = 0;
   for (Slot slot = front_; slot != kNoSlot; slot = at(slot).next) {
-    count += at(slot).counting && filled(at(slot)) % page_ == 0 ? 1 : 0;
+    count += at(slot).counting && (filled(at(slot)) + ahead) % page_ == 0 ? 1 : 0;
   }
   return count;
 }
@@ -147,6 +147,18 @@ void RunningBatch::calendar_again(Slot slot) {
   const Request& member = at(slot);
   const std::int64_t left = std::max<std::int64_t>(last_output(member) - output(member), 1);
   push_end(slot, std::max(results_, member.joined) + left);
+}
+
+std::int64_t RunningBatch::next_end() {
+  while (!ends_.empty()) {
+    const End& end = ends_.front();
+    if (at(end.slot).join == end.join && at(end.slot).counting) {
+      return end.result;
+    }
+    std::pop_heap(ends_.begin(), ends_.end(), later<End, End>);
+    ends_.pop_back();
+  }
+  return kNever;
 }
 
 std::vector<Row> RunningBatch::take_due(std::int64_t result) {

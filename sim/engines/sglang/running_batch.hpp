@@ -55,8 +55,8 @@ class RunningBatch {
 
   [[nodiscard]] std::int64_t launches() const { return launches_; }
   [[nodiscard]] std::int64_t results() const { return results_; }
-  void launch() { ++launches_; }
-  void result() { ++results_; }
+  void launch(std::int64_t times = 1) { launches_ += times; }
+  void result(std::int64_t times = 1) { results_ += times; }
 
   [[nodiscard]] std::int64_t output(const Request& request) const {
     const bool counts = request.counting && results_ > request.joined;
@@ -72,8 +72,8 @@ class RunningBatch {
   [[nodiscard]] bool launched(const Request& request) const {
     return request.counting && request.joined < launches_;
   }
-  // Members whose next token begins a page.
-  [[nodiscard]] std::int64_t at_page_end() const;
+  // Members whose next token begins a page; `ahead` launches from now.
+  [[nodiscard]] std::int64_t at_page_end(std::int64_t ahead = 0) const;
   // Sum over members of tokens written.
   [[nodiscard]] std::int64_t context() const { return context_ + counting_ * launches_; }
 
@@ -83,6 +83,9 @@ class RunningBatch {
   // calendar; who does not end after all is put back with calendar_again().
   std::vector<Row> take_due(std::int64_t result);
   void calendar_again(Slot slot);
+  // Number of the first result with which somebody may end; kNever if nobody counts.
+  [[nodiscard]] std::int64_t next_end();
+  [[nodiscard]] bool has_finished() const { return finished_ > 0; }
 
  private:
   struct End {

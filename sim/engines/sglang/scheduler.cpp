@@ -70,6 +70,7 @@ Scheduler::Impl::Impl(const SchedulerConfig& config)
 }
 
 Added Scheduler::Impl::add(const RequestSpec& spec) {
+  idle_rounds_ = 0;
   if (spec.prompt_len.count() <= 0) {
     return Added::kEmptyPrompt;
   }
@@ -199,6 +200,7 @@ void Scheduler::Impl::forget(Slot slot) {
 }
 
 bool Scheduler::Impl::abort(RequestId id) {
+  idle_rounds_ = 0;
   const auto place = live_.find(id);
   if (place == live_.end()) {
     return false;
@@ -247,10 +249,11 @@ PoolCounts Scheduler::Impl::window_slots() const {
 }
 
 std::optional<Stall> Scheduler::Impl::stall() const {
-  if (waiting_.empty() || !running_.empty() || chunked_ != kNoSlot || work_in_flight()) {
+  const Slot head = never_admitted();
+  if (head == kNoSlot) {
     return std::nullopt;
   }
-  return Stall{at(waiting_.front()).id, Tokens{kv_.reach()}};
+  return Stall{at(head).id, Tokens{kv_.reach()}};
 }
 
 std::uint64_t Scheduler::Impl::state_digest() const {
@@ -338,6 +341,11 @@ bool Scheduler::handshake_done(RequestId id) { return impl_->handshake_done(id);
 bool Scheduler::transfer_done(RequestId id) { return impl_->transfer_done(id); }
 const StepPlan& Scheduler::schedule() { return impl_->schedule(); }
 const StepOutput& Scheduler::complete() { return impl_->complete(); }
+std::int64_t Scheduler::steady_steps(std::int64_t limit) const {
+  return impl_->steady_steps(limit);
+}
+SteadyShape Scheduler::steady_shape() const { return impl_->steady_shape(); }
+const SteadyJump& Scheduler::advance_steady(std::int64_t n) { return impl_->advance_steady(n); }
 std::int64_t Scheduler::depth() const { return impl_->depth(); }
 std::int64_t Scheduler::batches_in_flight() const { return impl_->batches_in_flight(); }
 bool Scheduler::work_in_flight() const { return impl_->work_in_flight(); }

@@ -9,7 +9,10 @@
 //
 // A round, one turn of SGLang's event loop, is schedule() and then, once the pipeline is full,
 // complete(). With the overlap schedule (depth 2) the results of a batch are applied after the next
-// one is chosen; without it (depth 1) at once.
+// one is chosen; without it (depth 1) at once. While the state is steady, advance_steady(n)
+// performs n rounds at once with exactly the state that n single rounds leave.
+//
+//   if (const std::int64_t n = scheduler.steady_steps(); n > 0) scheduler.advance_steady(n);
 //
 // Cost: a round costs what changes (admissions, prefills, finishes, evictions), not what runs,
 // nor the length of the trace. Requests live in slots that are reused.
@@ -162,8 +165,25 @@ struct StepOutput {
   std::vector<RequestId> sending;  // prefill role: prompts done, the rest of their KV is on its way
 };
 
-// Nothing runs, nothing is in flight and nothing can be admitted: without a new arrival or an abort
-// the engine waits for ever.
+// n rounds at once. Every round launches the same decode rows and nothing else; nobody finishes. In
+// round i (from 0) the context is first_context + i * decode_requests.
+struct SteadyJump {
+  std::int64_t first_step = 0;  // StepPlan::step of round 0
+  std::int64_t steps = 0;
+  std::int64_t decode_requests = 0;
+  Tokens first_context;  // StepPlan::decode_context of round 0
+  PoolCounts first;      // as StepPlan::slots of the first round
+  PoolCounts last;       // and of the last
+};
+
+// The next round of a steady state.
+struct SteadyShape {
+  std::int64_t decode_requests = 0;
+  Tokens first_context;  // StepPlan::decode_context it will have
+};
+
+// Nothing runs, nothing is in flight and the latest rounds let nobody in: without a new arrival or
+// an abort the engine waits for ever. `head` stands first, or is a half-prefilled prompt.
 struct Stall {
   RequestId head = 0;
   Tokens available;  // free and evictable slots
@@ -195,6 +215,16 @@ class Scheduler {
   [[nodiscard]] std::int64_t batches_in_flight() const;
   [[nodiscard]] bool work_in_flight() const;  // a batch in flight has rows
   [[nodiscard]] bool idle() const;            // no live request and no work in flight
+
+  // How many further rounds are certain to be alike: the same decodes, no admission, prefill,
+  // eviction, retraction or finish. 0 while the pipeline is not full to depth() - 1. `limit` bounds
+  // the search.
+  [[nodiscard]] std::int64_t steady_steps(
+      std::int64_t limit = std::numeric_limits<std::int64_t>::max()) const;
+  // Needs steady_steps() > 0.
+  [[nodiscard]] SteadyShape steady_shape() const;
+  // 1 <= n <= steady_steps(). Leaves the state that n single rounds leave.
+  const SteadyJump& advance_steady(std::int64_t n);
 
   [[nodiscard]] PoolCounts slots() const;
   [[nodiscard]] PoolCounts window_slots() const;

@@ -1,7 +1,8 @@
 // Inside of the scheduler. One class over several files: scheduler.cpp (requests, state),
 // scheduler_step.cpp (choice of a batch), scheduler_admission.cpp (what a prefill batch may hold),
 // scheduler_policy.cpp (order of the queue), scheduler_decode.cpp (decode and retraction),
-// scheduler_output.cpp (results).
+// scheduler_output.cpp (results), scheduler_steady.cpp (many rounds at once), scheduler_roles.cpp
+// (prefill and decode servers).
 #pragma once
 
 #include <tsl/robin_map.h>
@@ -30,6 +31,9 @@ class Scheduler::Impl {
   bool transfer_done(RequestId id);
   const StepPlan& schedule();
   const StepOutput& complete();
+  std::int64_t steady_steps(std::int64_t limit);
+  [[nodiscard]] SteadyShape steady_shape() const;
+  const SteadyJump& advance_steady(std::int64_t n);
 
   [[nodiscard]] std::int64_t depth() const { return overlap_ ? 2 : 1; }
   [[nodiscard]] std::int64_t batches_in_flight() const { return in_flight_; }
@@ -130,7 +134,12 @@ class Scheduler::Impl {
   void mix_running(Batch& batch);
   void record_prefill(const Batch& batch);
   void on_no_batch();
+  [[nodiscard]] Slot never_admitted() const;
   void choose_batch(Batch& next);
+
+  // scheduler_steady.cpp
+  [[nodiscard]] bool is_steady() const;
+  [[nodiscard]] bool prefill_is_shut() const;
 
   // scheduler_roles.cpp
   Added add_to_role(Slot slot, bool stub);
@@ -236,6 +245,7 @@ class Scheduler::Impl {
   std::int64_t step_ = 0;
   std::int64_t in_flight_ = 0;
   EngineError error_ = EngineError::kNone;
+  std::int64_t idle_rounds_ = 0;  // in a row, with nothing from outside
 
   std::uint64_t next_serial_ = 1;
   std::int64_t preemptions_ = 0;
@@ -244,6 +254,7 @@ class Scheduler::Impl {
 
   StepPlan plan_;
   StepOutput output_;
+  SteadyJump jump_;
 };
 
 }  // namespace oomcast::sglang

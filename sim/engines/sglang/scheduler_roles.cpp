@@ -23,6 +23,7 @@ Added Scheduler::Impl::add_to_role(Slot slot, bool stub) {
 }
 
 bool Scheduler::Impl::handshake_done(RequestId id) {
+  idle_rounds_ = 0;
   const auto place = live_.find(id);
   if (place != live_.end()) {
     at(place->second).handshaken = true;
@@ -31,6 +32,7 @@ bool Scheduler::Impl::handshake_done(RequestId id) {
 }
 
 bool Scheduler::Impl::transfer_done(RequestId id) {
+  idle_rounds_ = 0;
   const auto place = live_.find(id);
   if (place != live_.end()) {
     at(place->second).transferred = true;

@@ -46,6 +46,8 @@ const StepPlan& Scheduler::Impl::schedule() {
     choose_batch(next);
     if (next.kind == Kind::kIdle) {
       on_no_batch();
+    } else {
+      idle_rounds_ = 0;
     }
   }
   prefilled_tokens_ += next.kind == Kind::kIdle ? 0 : next.extend_tokens;
@@ -382,6 +384,25 @@ void Scheduler::Impl::on_no_batch() {
   if (all_quiet || !rules_.resets_ratio_when_idle) {
     ratio_ = ratio_init_;
   }
+  const bool nothing_comes = running_.empty() && moving_.empty() && decode_rounds_left_ == 0;
+  idle_rounds_ = nothing_comes ? idle_rounds_ + 1 : 0;
+}
+
+// Nothing runs or is on its way that would give slots back, and yet nobody was let in, or a pending
+// chunk did not go on. In the first such round a flag from before can have kept the door shut.
+Slot Scheduler::Impl::never_admitted() const {
+  if (idle_rounds_ < 2) {
+    return kNoSlot;
+  }
+  if (chunked_ != kNoSlot) {
+    return chunked_;
+  }
+  if (config_.role == Role::kDecode) {
+    const std::deque<Slot>& outside = parked_.empty() ? asking_ : parked_;
+    const bool tried = waiting_.empty() && !outside.empty() && at(outside.front()).handshaken;
+    return tried ? outside.front() : kNoSlot;
+  }
+  return waiting_.empty() ? kNoSlot : waiting_.front();
 }
 
 }  // namespace oomcast::sglang
