@@ -45,7 +45,8 @@ void Ledger::apply(Account account, Bytes delta) {
 }
 
 MemoryViews Ledger::views() const {
-  return {torch_reserved_ - torch_cached_, torch_reserved_, device_used_, pinned_host_};
+  return {torch_reserved_ - torch_cached_ - torch_idle_, torch_reserved_, device_used_,
+          pinned_host_};
 }
 
 void Ledger::audit() const {

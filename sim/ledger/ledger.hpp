@@ -31,7 +31,7 @@ using LeafBytes = std::array<Bytes, kLeafCount>;
 
 // What other tools show of the same books.
 struct MemoryViews {
-  Bytes torch_allocated;  // torch.cuda.memory_allocated: torch cells without cached blocks
+  Bytes torch_allocated;  // torch.cuda.memory_allocated: blocks of live tensors
   Bytes torch_reserved;   // torch.cuda.memory_reserved: all torch cells
   Bytes device_used;      // total - cudaMemGetInfo's free; NVML's `used` of this process's view
   Bytes pinned_host;
@@ -54,6 +54,10 @@ class Ledger {
   // the simulated out-of-memory, which the caller finds with `device_free()`; a cell may not.
   // Moves between host and device are refused: bytes do not change the place they lie in.
   void transfer(Account from, Account to, Bytes amount);
+
+  // Torch cells hold `idle` bytes, cached blocks aside, that are in no live tensor's block: free
+  // parts of segments in use and of the graphs' pool.
+  void set_torch_idle(Bytes idle) { torch_idle_ = idle; }
 
   [[nodiscard]] Bytes device_total() const { return total_; }
   [[nodiscard]] Bytes device_free() const { return device_free_; }
@@ -78,6 +82,7 @@ class Ledger {
   Bytes device_used_;
   Bytes torch_reserved_;
   Bytes torch_cached_;
+  Bytes torch_idle_;
   Bytes pinned_host_;
   Bytes host_free_change_;
   std::array<std::array<Bytes, kBackingCount>, kLeafCount> cells_{};

@@ -11,7 +11,7 @@ namespace oomcast::opgraph {
 OpId OpGraph::op(std::string name, std::string scope, const std::vector<TensorId>& reads) {
   const auto id = OpId{static_cast<std::uint32_t>(ops_.size())};
   ops_.push_back(boost::add_vertex(Vertex{true, static_cast<std::uint32_t>(id)}, *graph_));
-  op_infos_.push_back({std::move(name), std::move(scope)});
+  op_infos_.push_back({std::move(name), std::move(scope), false});
   for (const TensorId tensor : reads) {
     boost::add_edge(vertex(tensor), vertex(id), EdgeKind::kReads, *graph_);
   }

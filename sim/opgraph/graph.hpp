@@ -46,6 +46,8 @@ class OpGraph {
  public:
   // Appends an op; it runs after all earlier ones. `scope` says where ("layer 3", "sampler").
   OpId op(std::string name, std::string scope, const std::vector<TensorId>& reads = {});
+  // `op` runs between the pieces that torch.compile and piecewise graphs cover.
+  void set_between_pieces(OpId op) { op_infos_[index_of(op)].between_pieces = true; }
   // A tensor that `maker` allocates, after those it made before.
   TensorId make(OpId maker, TensorInfo info);
   // Another name for `base`'s storage, given by `by`.
@@ -60,6 +62,7 @@ class OpGraph {
   struct OpInfo {
     std::string name;
     std::string scope;
+    bool between_pieces = false;
   };
 
   [[nodiscard]] std::size_t op_count() const { return ops_.size(); }

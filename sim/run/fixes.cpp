@@ -41,7 +41,7 @@ class Search {
     Bytes least;
     bool first = true;
     for (const vllm::StageState& stage : startup.stages) {
-      const Bytes own = stage.available_kv + std::min(Bytes{0}, stage.ledger.device_free());
+      const Bytes own = stage.available_kv + std::min(Bytes{0}, stage.memory.ledger().device_free());
       least = first ? own : std::min(least, own);
       first = false;
     }

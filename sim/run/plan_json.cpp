@@ -62,7 +62,7 @@ OrderedJson rank_json(const Plan& plan, const vllm::StageState& stage, int rank)
     json["phases"].push_back(std::move(entry));
   }
   json["classes"] = classes_json(stage);
-  json["pinned_host_bytes"] = stage.ledger.views().pinned_host.count();
+  json["pinned_host_bytes"] = stage.memory.ledger().views().pinned_host.count();
   OrderedJson witness;
   witness["moment"] = stage.profile_peak.moment;
   witness["tensors"] = OrderedJson::array();
@@ -75,6 +75,15 @@ OrderedJson rank_json(const Plan& plan, const vllm::StageState& stage, int rank)
     witness["tensors"].push_back(std::move(entry));
   }
   json["profile_peak"] = std::move(witness);
+  json["graphs"] = OrderedJson::array();
+  for (const vllm::CapturedGraph& graph : stage.graphs) {
+    OrderedJson entry;
+    entry["mode"] = name_of(graph.mode);
+    entry["size"] = graph.size;
+    entry["pool_growth_bytes"] = graph.pool_growth.count();
+    entry["driver_bytes"] = graph.driver.count();
+    json["graphs"].push_back(std::move(entry));
+  }
   return json;
 }
 

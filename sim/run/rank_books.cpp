@@ -15,7 +15,7 @@ RankBooks::RankBooks(const vllm::Deployment& deployment, vllm::StageState stage)
       block_bytes_(stage_.kv.block_bytes()) {}
 
 Bytes RankBooks::pool_bytes() const {
-  return stage_.ledger.device_by_leaf()[index_of(Leaf::kKvPool)];
+  return stage_.memory.ledger().device_by_leaf()[index_of(Leaf::kKvPool)];
 }
 
 std::optional<Outcome> RankBooks::run_step(SimTime at, Tokens tokens, std::int64_t rows) {
@@ -25,7 +25,7 @@ std::optional<Outcome> RankBooks::run_step(SimTime at, Tokens tokens, std::int64
   if (wanted == live_) {
     return std::nullopt;
   }
-  TorchPool torch(stage_.ledger, Backing::kSegment);
+  TorchPool torch(stage_.memory.ledger(), Backing::kSegment);
   const auto& leaves = vllm::StepPeaks::kLeaves;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     torch.free(leaves[i], live_[i]);
@@ -36,7 +36,7 @@ std::optional<Outcome> RankBooks::run_step(SimTime at, Tokens tokens, std::int64
       live_[i] = wanted[i];
       continue;
     }
-    const MemoryViews views = stage_.ledger.views();
+    const MemoryViews views = stage_.memory.ledger().views();
     Outcome outcome;
     outcome.kind = OutcomeKind::kRuntimeOom;
     outcome.phase = "runtime";
@@ -49,19 +49,19 @@ std::optional<Outcome> RankBooks::run_step(SimTime at, Tokens tokens, std::int64
         "{}. GPU {} has a total capacity of {:.2f} GiB of which {} is free; {} is allocated by "
         "PyTorch.",
         at.seconds(), tokens.count(), rows, format_bytes(wanted[i]), *outcome.rank,
-        to_gib(stage_.ledger.device_total()), format_bytes(stage_.ledger.device_free()),
+        to_gib(stage_.memory.ledger().device_total()), format_bytes(stage_.memory.ledger().device_free()),
         format_bytes(views.torch_allocated));
     return outcome;
   }
-  stage_.peaks.observe(stage_.ledger, at, "serving");
+  stage_.peaks.observe(stage_.memory.ledger(), at, "serving");
   return std::nullopt;
 }
 
 void RankBooks::sample(SimTime at, const ServingCounts& counts) {
   TimelineRow row;
   row.at = at;
-  row.device = stage_.ledger.device_by_leaf();
-  row.views = stage_.ledger.views();
+  row.device = stage_.memory.ledger().device_by_leaf();
+  row.views = stage_.memory.ledger().views();
   row.kv_used = block_bytes_ * counts.kv_used.count();
   row.kv_cached = block_bytes_ * counts.kv_cached.count();
   row.kv_free = pool_bytes() - row.kv_used - row.kv_cached;
@@ -73,7 +73,7 @@ void RankBooks::sample(SimTime at, const ServingCounts& counts) {
 }
 
 RankRecord RankBooks::finish(int first_rank, int alike) const {
-  stage_.ledger.audit();
+  stage_.memory.ledger().audit();
   RankRecord record;
   record.rank = first_rank;
   record.alike = alike;
@@ -83,7 +83,7 @@ RankRecord RankBooks::finish(int first_rank, int alike) const {
   for (std::size_t leaf = 0; leaf < kLeafCount; ++leaf) {
     record.leaf_peaks.push_back(stage_.peaks.of(static_cast<Leaf>(leaf)));
   }
-  record.device_total = stage_.ledger.device_total();
+  record.device_total = stage_.memory.ledger().device_total();
   return record;
 }
 

@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       try {
         const RankWeights weights = weights_on_rank(spec, plan);
         OOMCAST_CHECK(weights.rounded() >= weights.total(), "rounding shrank the tensors");
-        loaded_bytes(weights, {kMiB * 20});
+        load_sequence(weights);
         kv_bytes_per_token(kv_layers(spec, plan), DType::kBFloat16);
       } catch (const ConfigError&) {
         continue;  // does not divide, or a quantisation without byte rules

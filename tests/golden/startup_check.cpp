@@ -44,9 +44,14 @@ vllm::Deployment deployment_of(const Json& recorded, const models::ModelSpec& mo
   card.other_use = Bytes{recorded.at("base_used_bytes").get<std::int64_t>()};
   vllm::Assumed assumed;
   assumed.non_torch = Bytes{0};
+  assumed.communicators = Bytes{0};  // collectives do nothing there
   // A cold compile cache shows as kernels that were timed.
   assumed.warm_compile_cache =
       recorded.at("skipped_kernels").dump().find("timed") == std::string::npos;
+  // Rank 0 of several stages was recorded after other runs of its model: pieces were not compiled
+  // from nothing again.
+  assumed.pieces_compiled_before = recorded.at("launch").contains("pipeline-parallel-size") ||
+                                   recorded.at("setting").get<std::string>().rfind("pp", 0) == 0;
   vllm::Deployment deployment =
       vllm::resolve(launch::parse_launch(launch_line(recorded), options),
                     std::make_shared<models::ModelSpec>(model), gpu, card, assumed);
@@ -182,7 +187,17 @@ std::vector<std::string> check_startup(const Json& recorded, const models::Model
     deployment.assumed.available_kv =
         Bytes{recorded.at("engine_report").at("available_kv_bytes").get<std::int64_t>()};
     const vllm::Startup fed = vllm::simulate_startup(deployment);
-    return Comparison(recorded, startup.stages.at(stage)).run(fed.report);
+    if (deployment.pp == 1) {
+      return Comparison(recorded, startup.stages.at(stage)).run(fed.report);
+    }
+    // A rank recorded alone takes as many blocks as it can hold itself.
+    deployment.assumed.available_kv.reset();
+    vllm::StageStartup alone(deployment, static_cast<int>(stage));
+    if (!alone.measure() ||
+        !alone.serve(Blocks{alone.state().available_kv / alone.state().kv.block_bytes()})) {
+      return {"stage alone: " + alone.outcome().message};
+    }
+    return Comparison(recorded, alone.state()).run(fed.report);
   } catch (const ConfigError& error) {
     return {fmt::format("refused: {}", error.what())};
   }

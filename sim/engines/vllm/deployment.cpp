@@ -61,6 +61,7 @@ class Resolver {
     batch_limits();
     features();
     graphs();
+    allocator_conf();
     models_own_rules();
     problems_.raise_if_any();
     return std::move(out_);
@@ -592,6 +593,21 @@ class Resolver {
       sizes.push_back(size.get<std::int64_t>());
     }
     return sizes;
+  }
+
+  // PyTorch reads the first of its variables that is set.
+  void allocator_conf() {
+    for (const std::string_view name : allocator::kConfVariables) {
+      if (const auto text = line().variable(name)) {
+        out_.allocator_settings =
+            allocator::parse_allocator_settings(*text, name, problems_, out_.warnings);
+        break;
+      }
+    }
+    if (out_.allocator_settings.backend != allocator::Backend::kNative) {
+      problems_.add({"launch line", "backend", "cudaMallocAsync", "native",
+                     "only PyTorch's own allocator is modelled"});
+    }
   }
 
   // Model classes that set their own limits.

@@ -14,6 +14,7 @@
 #include "models/kv.hpp"
 #include "models/spec.hpp"
 #include "models/weights.hpp"
+#include "sim/allocator/settings.hpp"
 #include "sim/core/units.hpp"
 #include "sim/engines/vllm/scheduler_config.hpp"
 #include "sim/engines/vllm/startup_rules.hpp"
@@ -34,7 +35,9 @@ struct Assumed {
   std::optional<Bytes> non_torch;
   std::optional<Bytes> activation_peak;
   std::optional<Bytes> graphs;
+  std::optional<Bytes> communicators;
   bool warm_compile_cache = false;
+  bool pieces_compiled_before = false;  // kernels are timed again, pieces not compiled again
 
   // Reads NAME=VALUE texts; throws ConfigError for unknown names or values.
   static Assumed parse(const std::vector<std::string>& texts);
@@ -70,6 +73,7 @@ struct Deployment {
   CardState card;
   Assumed assumed;
   StartupRules rules;
+  allocator::AllocatorSettings allocator_settings;  // from the launch line's environment
 
   int tp = 1;
   int pp = 1;

@@ -53,6 +53,11 @@ Bytes expert_workspace_per_token(const Deployment& deployment, const FfnSpec& ff
   return Bytes{element_bytes(deployment)} * detail::checked_mul(ffn.experts_per_token, columns);
 }
 
+bool uses_cublas(const Deployment& deployment) {
+  const auto& quantization = deployment.model->quantization;
+  return !quantization || quantization->weight_float || quantization->weight_bits > 8;
+}
+
 bool quantises_activations(const Deployment& deployment) {
   if (deployment.launch.text("quantization") == std::optional<std::string>("fp8")) {
     return true;
@@ -107,10 +112,6 @@ std::vector<opgraph::LiveTensor> runner_buffers(const Deployment& deployment, St
         deployment.rules.runner_v2_resident.count());
   } else {
     add("inputs_embeds", "T x H x b", Leaf::kModelBuffers, detail::checked_mul(tokens, hidden) * b);
-    if (!role.first) {
-      add("intermediate tensors", "2 x T x H x b", Leaf::kModelBuffers,
-          detail::checked_mul(2 * tokens, hidden) * b);
-    }
   }
   return buffers;
 }

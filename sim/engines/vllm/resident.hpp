@@ -29,6 +29,9 @@ Bytes sampler_buffer(const Deployment& deployment, std::int64_t rows);
 // Triton experts' two workspaces, shared by all layers and kept.
 Bytes expert_workspace_per_token(const Deployment& deployment, const models::FfnSpec& ffn);
 
+// Whether the layers' matrix products go through cuBLAS; packed integer weights have own kernels.
+bool uses_cublas(const Deployment& deployment);
+
 // Whether linear layers turn their inputs into 8 bits before the product.
 bool quantises_activations(const Deployment& deployment);
 

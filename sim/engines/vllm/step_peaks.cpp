@@ -13,7 +13,12 @@ StepPeaks::StepPeaks(const Deployment& deployment, int stage)
   }
   const Sampling sampling = role_of(deployment, stage).last ? Sampling::kRandom : Sampling::kNone;
   const auto add = [&](Execution execution) {
-    const opgraph::Program program(step_graph(deployment, stage, {execution, sampling}));
+    const opgraph::Program program(step_graph(deployment, stage,
+                                              {.execution = execution,
+                                               .sampling = sampling,
+                                               .attention = runs_in_graph(execution)
+                                                                ? AttentionRun::kSplits
+                                                                : AttentionRun::kRuns}));
     for (const opgraph::Program::Moment& moment : program.envelope()) {
       Moment& own = moments_[index_of(execution)].emplace_back();
       own.live = moment.live;

@@ -26,6 +26,20 @@ using opgraph::Variable;
 
 constexpr std::int64_t kVocabularyPadding = 64;
 
+// Whether two layers make the same tensors; windows and rope tables make no difference.
+bool same_memory(const LayerSpec& left, const LayerSpec& right) {
+  const AttentionSpec& a = left.attention;
+  const AttentionSpec& b = right.attention;
+  const FfnSpec& f = left.ffn;
+  const FfnSpec& g = right.ffn;
+  return &left == &right ||
+         (has_state(a.kind) == has_state(b.kind) && a.heads == b.heads &&
+          a.kv_heads == b.kv_heads && a.head_dim == b.head_dim && a.qk_norm == b.qk_norm &&
+          (a.kind == AttentionKind::kMla) == (b.kind == AttentionKind::kMla) && f.kind == g.kind &&
+          f.width == g.width && f.experts == g.experts && f.expert_width == g.expert_width &&
+          f.shared_width == g.shared_width);
+}
+
 class StepBuilder {
  public:
   StepBuilder(const Deployment& deployment, int stage, StepKind kind)
@@ -44,17 +58,11 @@ class StepBuilder {
     switch (kind_.execution) {
       case Execution::kEager:
       case Execution::kCompiled:
-        for (int layer = layers_.begin; layer < layers_.end; ++layer) {
-          scope_ = "layer " + std::to_string(layer);
-          pass_layer(model_.layer(layer));
-        }
+        for_layers([this](const LayerSpec& layer) { pass_layer(layer); });
         finish_forward();
         break;
       case Execution::kPiecewiseGraph:
-        for (int layer = layers_.begin; layer < layers_.end; ++layer) {
-          scope_ = "layer " + std::to_string(layer);
-          attention_beside_graphs(model_.layer(layer).attention);
-        }
+        for_layers([this](const LayerSpec& layer) { attention_beside_graphs(layer.attention); });
         break;
       case Execution::kFullGraph:
         break;
@@ -71,13 +79,25 @@ class StepBuilder {
   }
 
  private:
+  template <typename Pass>
+  void for_layers(Pass pass) {
+    const LayerSpec* previous = nullptr;
+    int alike = 0;
+    for (int layer = layers_.begin; layer < layers_.end; ++layer) {
+      const LayerSpec& spec = model_.layer(layer);
+      alike = previous != nullptr && same_memory(*previous, spec) ? alike + 1 : 1;
+      previous = &spec;
+      if (alike <= kMostAlikeLayers) {
+        scope_ = "layer " + std::to_string(layer);
+        pass(spec);
+      }
+    }
+  }
+
   // ---- sizes ------------------------------------------------------------------------------------
 
   [[nodiscard]] bool compiled() const { return kind_.execution == Execution::kCompiled; }
-  [[nodiscard]] bool in_graph() const {
-    return kind_.execution == Execution::kPiecewiseGraph ||
-           kind_.execution == Execution::kFullGraph;
-  }
+  [[nodiscard]] bool in_graph() const { return runs_in_graph(kind_.execution); }
   [[nodiscard]] std::int64_t local(std::int64_t size) const {
     return div_ceil(size, deployment_.tp);
   }
@@ -105,6 +125,11 @@ class StepBuilder {
   OpId op(std::string name, const std::vector<TensorId>& reads) {
     return graph_.op(std::move(name), scope_, reads);
   }
+  OpId kernel_op(std::string name, const std::vector<TensorId>& reads) {
+    const OpId id = op(std::move(name), reads);
+    graph_.set_between_pieces(id);
+    return id;
+  }
   TensorId apply(std::string op_name, const std::vector<TensorId>& reads, TensorInfo out) {
     return graph_.make(op(std::move(op_name), reads), std::move(out));
   }
@@ -113,7 +138,9 @@ class StepBuilder {
   // process makes cuBLAS' workspace.
   TensorId linear(std::string name, TensorId input, std::int64_t in_width, TensorInfo out) {
     const OpId id = op(std::move(name), {input});
-    make_cublas_workspace(id);
+    if (uses_cublas(deployment_)) {
+      make_cublas_workspace(id);
+    }
     if (quantises_activations(deployment_)) {
       graph_.make(id, per_token_bytes("quantised input", "T x K", Bytes{in_width},
                                       Leaf::kRuntimeIntermediates));
@@ -122,7 +149,7 @@ class StepBuilder {
   }
 
   void make_cublas_workspace(OpId id) {
-    if (!kind_.first_run || cublas_made_ || deployment_.rules.cublas_before_snapshot) {
+    if (!kind_.first_on_stream || cublas_made_) {
       return;
     }
     cublas_made_ = true;
@@ -151,11 +178,16 @@ class StepBuilder {
       hidden_ = apply("embedding", {}, per_token("embeddings", "T x H x b", model_.hidden));
       return;
     }
+    // Made once, as large as the largest batch.
     const OpId receive = op("intermediate tensors", {});
-    const TensorId hidden = graph_.make(
-        receive, per_token("hidden states of the stage before", "T x H x b", model_.hidden));
-    const TensorId residual =
-        graph_.make(receive, per_token("residual of the stage before", "T x H x b", model_.hidden));
+    const auto make_received = [&](const char* name) {
+      TensorInfo info = per_token(name, "T x H x b", model_.hidden);
+      info.kept = kind_.first_run;
+      return kind_.first_run ? graph_.make(receive, std::move(info))
+                             : graph_.resident(std::move(info));
+    };
+    const TensorId hidden = make_received("hidden states of the stage before");
+    const TensorId residual = make_received("residual of the stage before");
     hidden_ = hidden;
     residual_ = residual;
     received_ = {hidden, residual};
@@ -306,8 +338,8 @@ class StepBuilder {
                   std::int64_t width) {
     const TensorId out =
         apply("attention output", reads, per_token("attention output", "T x q x b", width));
-    if (!kind_.first_run) {  // the profile run skips the kernel
-      const OpId kernel = op("attention", {out});
+    if (kind_.attention != AttentionRun::kSkipped) {
+      const OpId kernel = kernel_op("attention", {out});
       graph_.make(kernel,
                   per_token_bytes("softmax statistics", "T x heads x 4",
                                   Bytes{4} * local(attention.heads), Leaf::kWorkspaceAttention));
@@ -319,7 +351,7 @@ class StepBuilder {
   // Where full graphs are captured, FlashAttention 3 keeps its split count fixed for every batch
   // within the captured sizes: fp32 partial outputs and their statistics.
   void make_split_buffers(OpId kernel, const AttentionSpec& attention) {
-    if (!in_graph() || !splits_keys(deployment_)) {
+    if (kind_.attention != AttentionRun::kSplits || !splits_keys(deployment_)) {
       return;
     }
     const std::int64_t dim =
@@ -337,7 +369,7 @@ class StepBuilder {
     if (has_state(attention.kind)) {
       return;
     }
-    const OpId kernel = op("attention", {});
+    const OpId kernel = kernel_op("attention", {});
     graph_.make(kernel,
                 per_token_bytes("softmax statistics", "T x heads x 4",
                                 Bytes{4} * local(attention.heads), Leaf::kWorkspaceAttention));
@@ -384,9 +416,22 @@ class StepBuilder {
     const models::MlaSpec& sizes = attention.mla;
     const std::int64_t heads = local(attention.heads);
     const std::int64_t up = heads * (sizes.nope_dim + sizes.v_dim);
-    if (kind_.first_run) {
+    if (kind_.attention == AttentionRun::kSplits && splits_keys(deployment_)) {
+      // Decodes: queries absorbed into the latent space, one latent output a head.
+      const OpId absorb = kernel_op("absorb q", {out});
+      Variable absorbed(
+          graph_,
+          graph_.make(absorb, per_token("absorbed q", "T x heads x kv_rank x b",
+                                        heads * sizes.kv_lora_rank, Leaf::kRuntimeIntermediates)));
+      const OpId kernel = kernel_op("attention", {out, *absorbed});
+      graph_.make(kernel, per_token("latent output", "T x heads x kv_rank x b",
+                                    heads * sizes.kv_lora_rank, Leaf::kRuntimeIntermediates));
+      make_split_buffers(kernel, attention);
+      return;
+    }
+    if (kind_.attention == AttentionRun::kSkipped) {
       // Stands for the largest up-projection of cached context that chunked prefill makes.
-      const OpId kernel = op("attention, profiled", {out});
+      const OpId kernel = kernel_op("attention, profiled", {out});
       graph_.make(
           kernel,
           {"up-projected context", "W x heads x (nope + v) x b", Leaf::kWorkspaceAttention,
@@ -400,7 +445,7 @@ class StepBuilder {
                              per_token("k", "T x heads x (nope + rope) x b",
                                        heads * (sizes.nope_dim + sizes.rope_dim),
                                        Leaf::kRuntimeIntermediates)));
-    const OpId kernel = op("attention", {out, *kv, *k});
+    const OpId kernel = kernel_op("attention", {out, *kv, *k});
     graph_.make(kernel, per_token("prefill output", "T x heads x v x b", heads * sizes.v_dim,
                                   Leaf::kWorkspaceAttention));
     graph_.make(kernel, per_token_bytes("softmax statistics", "T x heads x 4", Bytes{4} * heads,
@@ -532,22 +577,26 @@ class StepBuilder {
       inputs = linear("qkv_proj", normed_input, model_.hidden,
                       per_token("qkv", "T x (q + 2 kv) x b", query + 2 * key));
     }
-    Variable normed(graph_);
-    if (attention.qk_norm) {
-      normed = apply("q and k norm, rotary embedding", {*inputs},
-                     per_token("normed q and k", "T x (q + kv) x b", query + key));
+    Variable rotated_q(graph_);
+    Variable rotated_k(graph_);
+    if (!mla) {
+      const OpId rotate = op("rotary embedding", {*inputs});
+      rotated_q = graph_.make(rotate, per_token("rotated q", "T x q x b", query));
+      rotated_k = graph_.make(rotate, per_token("rotated k", "T x kv x b", key));
     }
     Variable out(graph_, apply("attention output", {*inputs},
                                per_token("attention output", "T x q x b", out_width)));
     previous_piece_end();
     if (mla) {
       mla_kernel(attention, *out);
-    } else if (!kind_.first_run) {
-      const OpId kernel = op("attention", {*out, *inputs});
+    } else if (kind_.attention != AttentionRun::kSkipped) {
+      const OpId kernel = kernel_op("attention", {*out, *inputs});
       graph_.make(kernel, per_token_bytes("softmax statistics", "T x heads x 4", Bytes{4} * heads,
                                           Leaf::kWorkspaceAttention));
+      make_split_buffers(kernel, attention);
     }
-    normed.drop();
+    rotated_q.drop();
+    rotated_k.drop();
     inputs.drop();
     latent.drop();
 
@@ -711,8 +760,11 @@ StageRole role_of(const Deployment& deployment, int stage) {
 }
 
 StepKind profile_kind(const Deployment& deployment, StageRole role) {
-  return {deployment.enforce_eager ? Execution::kEager : Execution::kCompiled,
-          role.last ? Sampling::kProfile : Sampling::kNone, true};
+  return {.execution = deployment.enforce_eager ? Execution::kEager : Execution::kCompiled,
+          .sampling = role.last ? Sampling::kProfile : Sampling::kNone,
+          .attention = AttentionRun::kSkipped,
+          .first_run = true,
+          .first_on_stream = !deployment.rules.cublas_before_snapshot};
 }
 
 OpGraph step_graph(const Deployment& deployment, int stage, StepKind kind) {
@@ -721,7 +773,8 @@ OpGraph step_graph(const Deployment& deployment, int stage, StepKind kind) {
 
 OpGraph compile_graph(const Deployment& deployment, StageRole role) {
   OpGraph graph;
-  if (deployment.enforce_eager || deployment.assumed.warm_compile_cache || !role.first) {
+  if (deployment.enforce_eager || deployment.assumed.warm_compile_cache ||
+      deployment.assumed.pieces_compiled_before || !role.first) {
     return graph;
   }
   const Bytes element{models::bits_of(deployment.dtype) / 8};

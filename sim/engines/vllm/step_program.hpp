@@ -25,6 +25,9 @@ enum class Execution : std::uint8_t {
   kFullGraph,
 };
 inline constexpr std::size_t kExecutions = 4;
+constexpr bool runs_in_graph(Execution execution) {
+  return execution == Execution::kPiecewiseGraph || execution == Execution::kFullGraph;
+}
 constexpr std::size_t index_of(Execution execution) { return static_cast<std::size_t>(execution); }
 
 enum class Sampling : std::uint8_t {
@@ -34,12 +37,26 @@ enum class Sampling : std::uint8_t {
   kProfile,  // what the profile run and the sampler's warm-up of this version do
 };
 
+// What the attention ops do.
+enum class AttentionRun : std::uint8_t {
+  kSkipped,  // no metadata: a dummy run
+  kRuns,
+  kSplits,  // with a fixed number of key splits, as full graphs need it
+};
+
 struct StepKind {
   Execution execution = Execution::kEager;
   Sampling sampling = Sampling::kNone;
-  // Workspaces are made now and stay; kernels compiled a moment ago are timed.
+  AttentionRun attention = AttentionRun::kRuns;
+  // Workspaces that stay are made now; kernels compiled a moment ago are timed.
   bool first_run = false;
+  // cuBLAS makes its workspace for this stream.
+  bool first_on_stream = false;
 };
+
+// A run of more alike layers than this repeats what the layers before did to memory, so that
+// programs leave out the rest.
+inline constexpr int kMostAlikeLayers = 6;
 
 opgraph::OpGraph step_graph(const Deployment& deployment, int stage, StepKind kind);
 

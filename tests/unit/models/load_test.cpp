@@ -1,10 +1,10 @@
 // Blocks of the allocator while weights are made, against PyTorch's rules and vLLM's recordings.
-#include "models/load.hpp"
 
 #include <gtest/gtest.h>
 
 #include "models/catalog.hpp"
 #include "tests/unit/models/csv.hpp"
+#include "tests/unit/models/loaded_bytes.hpp"
 
 namespace oomcast::models {
 namespace {
@@ -32,11 +32,11 @@ TEST(LoadedBytes, RemaindersUpToOneMiBStayWithTheBlock) {
 }
 
 TEST(LoadedBytes, BlocksOfMaxSplitSizeStayWhole) {
-  const LoadRules rules{.max_split_size = kMiB * 20};
+  constexpr Bytes kLimit = kMiB * 20;
   // 52.5 MiB in a segment of 54; below the limit the rest is split off as ever.
-  EXPECT_EQ(loaded_bytes(tensors({105 * kMi / 2}), rules), kMiB * 54);
+  EXPECT_EQ(loaded_bytes(tensors({105 * kMi / 2}), kLimit), kMiB * 54);
   EXPECT_EQ(loaded_bytes(tensors({105 * kMi / 2})), Bytes{105 * kMi / 2});
-  EXPECT_EQ(loaded_bytes(tensors({11 * kMi - 512}), rules), Bytes{11 * kMi - 512});
+  EXPECT_EQ(loaded_bytes(tensors({11 * kMi - 512}), kLimit), Bytes{11 * kMi - 512});
 }
 
 TEST(LoadedBytes, FreedRopeBlockServesLlamasNextProjectionWhole) {
@@ -44,7 +44,7 @@ TEST(LoadedBytes, FreedRopeBlockServesLlamasNextProjectionWhole) {
       weights_on_rank(catalog_model("meta-llama/Llama-3.1-8B-Instruct"), {});
   const Bytes plain = loaded_bytes(weights);
   EXPECT_EQ(plain, weights.rounded());
-  EXPECT_EQ(loaded_bytes(weights, {.max_split_size = kMiB * 20}), plain + kMiB * 16);
+  EXPECT_EQ(loaded_bytes(weights, kMiB * 20), plain + kMiB * 16);
 }
 
 // Every recorded start of a catalog model, to the byte.
@@ -62,7 +62,7 @@ TEST(LoadedBytes, AgreesWithRecordedStartsOfVllm) {
     plan.interleaved_rope_factor = version >= Version{{0, 33, 0}} ? 1 : 4;
     plan.transformers_backend = uses_transformers_backend(spec.architecture, version);
     const RankWeights weights = weights_on_rank(spec, plan);
-    const LoadRules rules{newer ? kMiB * 20 : Bytes{0}};
+    const Bytes limit = newer ? kMiB * 20 : Bytes{0};
     const std::string what = row.at("model") + " " + row.at("vllm") + " tp" + row.at("tp") + " pp" +
                              row.at("pp") + "/" + row.at("pp_rank");
     // To the byte, but for one 32 B tensor that newer versions make in most models; DeepSeek's
@@ -70,7 +70,7 @@ TEST(LoadedBytes, AgreesWithRecordedStartsOfVllm) {
     const double counted = std::stod(row.at("counted"));
     const bool plain = row.at("model").find("DeepSeek") == std::string::npos;
     const double slack = plain ? (newer ? 512.0 : 0.0) : counted * 5e-5;
-    EXPECT_NEAR(static_cast<double>(loaded_bytes(weights, rules).count()), counted, slack) << what;
+    EXPECT_NEAR(static_cast<double>(loaded_bytes(weights, limit).count()), counted, slack) << what;
     if (!row.at("requested").empty()) {
       EXPECT_EQ(weights.total().count(), std::stoll(row.at("requested"))) << what;
     }

@@ -10,8 +10,8 @@
 
 #include "models/config_reader.hpp"
 #include "models/kv.hpp"
-#include "models/load.hpp"
 #include "models/weights.hpp"
+#include "tests/unit/models/loaded_bytes.hpp"
 
 namespace oomcast::models {
 namespace {
@@ -172,7 +172,7 @@ TEST(Shared, WeightsOfRecordedStarts) {
         run->plan.transformers_backend = uses_transformers_backend(spec.architecture, run->version);
         const bool newer = run->version >= Version{{0, 22, 0}};
         const Bytes counted =
-            loaded_bytes(weights_on_rank(spec, run->plan), {newer ? kMiB * 20 : Bytes{0}});
+            loaded_bytes(weights_on_rank(spec, run->plan), newer ? kMiB * 20 : Bytes{0});
         const std::int64_t off = std::abs(counted.count() - run->counted);
         const double limit =
             static_cast<double>(run->counted) * allowance(run->config, run->version);

@@ -5,9 +5,9 @@
 
 #include "models/catalog.hpp"
 #include "models/kv.hpp"
-#include "models/load.hpp"
 #include "models/weights.hpp"
 #include "sim/core/error.hpp"
+#include "tests/unit/models/loaded_bytes.hpp"
 
 namespace oomcast::models {
 namespace {

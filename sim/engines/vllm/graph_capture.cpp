@@ -1,0 +1,218 @@
+#include "sim/engines/vllm/graph_capture.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "sim/core/error.hpp"
+
+namespace oomcast::vllm {
+namespace {
+
+constexpr auto kCaptureStream = allocator::StreamId{1};
+constexpr Bytes kSmallestGraph = kMiB;  // what the engine counts at least per graph
+constexpr std::size_t kTrialSizes = 2;
+
+opgraph::Program capture_program(const Deployment& deployment, int stage, AttentionRun attention,
+                                 bool first_on_stream) {
+  const Execution execution = deployment.enforce_eager ? Execution::kEager : Execution::kCompiled;
+  return opgraph::Program(step_graph(deployment, stage,
+                                     {.execution = execution,
+                                      .sampling = Sampling::kNone,
+                                      .attention = attention,
+                                      .first_on_stream = first_on_stream}));
+}
+
+// The first runner captures pieces without attention; the second runs it beside them.
+AttentionRun beside_pieces(const Deployment& deployment) {
+  return deployment.runner_v2 ? AttentionRun::kSplits : AttentionRun::kSkipped;
+}
+
+std::vector<std::int64_t> descending(std::vector<std::int64_t> sizes) {
+  std::sort(sizes.rbegin(), sizes.rend());
+  return sizes;
+}
+
+// Allocates and frees as the program does; `before_op` may begin or end a recording.
+template <typename BeforeOp>
+bool replay(const opgraph::Program& program, std::int64_t size, CardMemory& memory,
+            BeforeOp before_op) {
+  const opgraph::OpGraph& graph = program.graph();
+  const opgraph::StepShape shape{size, size, size};
+  std::vector<CardMemory::Tensor> live(graph.tensor_count());
+  std::uint32_t op = 0;
+  for (const opgraph::Program::Step& step : program.steps()) {
+    before_op(opgraph::OpId{op++});
+    for (const opgraph::TensorId id : step.made) {
+      const opgraph::TensorInfo& tensor = graph.info(id);
+      const auto made = memory.allocate(tensor.leaf, tensor.bytes.at(shape));
+      if (!made) {
+        return false;
+      }
+      live[index_of(id)] = *made;
+    }
+    for (const opgraph::TensorId id : step.freed) {
+      memory.free(live[index_of(id)]);
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string_view name_of(GraphMode mode) {
+  return mode == GraphMode::kPiecewise ? "piecewise" : "full";
+}
+
+GraphCapture::GraphCapture(const Deployment& deployment, int stage, CardMemory& memory)
+    : deployment_(deployment),
+      memory_(memory),
+      first_(capture_program(deployment, stage, beside_pieces(deployment), true)),
+      piecewise_(capture_program(deployment, stage, beside_pieces(deployment), false)),
+      full_(capture_program(deployment, stage, AttentionRun::kSplits, false)) {
+  const models::LayerRange range = models::stage_layers(*deployment.model, deployment.shard(stage));
+  layers_ = range.end - range.begin;
+  if (has_piecewise(deployment.cudagraph_mode) && !deployment.capture_sizes.empty()) {
+    modes_.push_back({GraphMode::kPiecewise, descending(deployment.capture_sizes)});
+  }
+  const auto full = deployment.full_capture_sizes();
+  if (!full.empty()) {
+    modes_.push_back({GraphMode::kFull, descending(full)});
+  }
+}
+
+bool GraphCapture::run(bool trial) {
+  memory_.use_stream(kCaptureStream);
+  bool fits = true;
+  for (const Mode& mode : modes_) {
+    const std::size_t count = trial && !deployment_.runner_v2
+                                  ? std::min(kTrialSizes, mode.sizes.size())
+                                  : mode.sizes.size();
+    for (std::size_t i = 0; i < count && fits; ++i) {
+      fits = capture(mode.mode, mode.sizes[i]);
+    }
+  }
+  memory_.use_stream(allocator::StreamId::kDefault);
+  return fits;
+}
+
+bool GraphCapture::capture(GraphMode mode, std::int64_t size) {
+  const Bytes free_before = memory_.ledger().device_free();
+  const Bytes pool_before = memory_.ledger().at(Leaf::kGraphPool, Backing::kPrivatePool);
+  const Bytes allocated_before = memory_.torch().stats().allocated;
+  memory_.torch().reset_peaks();
+  const opgraph::Program& program = mode == GraphMode::kPiecewise ? piecewise_ : full_;
+  CapturedGraph graph{mode, size, {}, driver_bytes(mode), {}, {}};
+  if (!warm_up(stream_is_new_ ? first_ : program, size)) {
+    return false;
+  }
+  if (stream_is_new_ && !make_static_output(size)) {
+    return false;
+  }
+  stream_is_new_ = false;
+  graph.warm_up_peak = memory_.torch().stats().allocated_peak - allocated_before;
+  if (!record(mode, program, size)) {
+    return false;
+  }
+  if (!memory_.take_outside(Leaf::kGraphPool, Backing::kDriver, graph.driver)) {
+    return false;
+  }
+  graph.pool_growth = memory_.ledger().at(Leaf::kGraphPool, Backing::kPrivatePool) - pool_before;
+  graph.free_drop = free_before - memory_.ledger().device_free();
+  captured_.push_back(graph);
+  return true;
+}
+
+bool GraphCapture::warm_up(const opgraph::Program& program, std::int64_t size) {
+  return replay(program, size, memory_, [](opgraph::OpId /*op*/) {});
+}
+
+// The second runner copies the graphs' hidden states into one tensor of the largest size.
+bool GraphCapture::make_static_output(std::int64_t size) {
+  if (!deployment_.runner_v2) {
+    return true;
+  }
+  const std::int64_t row = deployment_.model->hidden * models::bits_of(deployment_.dtype) / 8;
+  static_output_ = memory_.allocate(Leaf::kGraphStaticIo, Bytes{detail::checked_mul(size, row)});
+  return static_output_.has_value();
+}
+
+bool GraphCapture::record(GraphMode mode, const opgraph::Program& program, std::int64_t size) {
+  // Piecewise: attention runs between the graphs, in ordinary memory. The first runner keeps all
+  // but the first piece's graph from emptying the cache.
+  bool recording = false;
+  bool first = true;
+  const bool done = replay(program, size, memory_, [&](opgraph::OpId op) {
+    const bool wanted = mode == GraphMode::kFull || !program.graph().info(op).between_pieces;
+    if (wanted && !recording) {
+      memory_.begin_capture(first || deployment_.runner_v2);
+      first = false;
+    } else if (!wanted && recording) {
+      memory_.end_capture();
+    }
+    recording = wanted;
+  });
+  if (recording) {
+    memory_.end_capture();
+  }
+  return done;
+}
+
+Bytes GraphCapture::driver_bytes(GraphMode mode) const {
+  const StartupRules& rules = deployment_.rules;
+  if (mode == GraphMode::kFull) {
+    return align_up(
+        rules.graph_executable + rules.graph_node * (rules.graph_nodes_per_layer_full * layers_),
+        allocator::kDriverUnit);
+  }
+  // One piece before, between and after the attention calls.
+  const std::int64_t pieces = layers_ + 1;
+  return align_up(
+      (rules.graph_executable + rules.graph_node * rules.graph_nodes_per_piece) * pieces,
+      allocator::kDriverUnit);
+}
+
+Bytes GraphCapture::estimate() const {
+  std::vector<std::vector<const CapturedGraph*>> samples(modes_.size());
+  Bytes all;
+  for (const CapturedGraph& graph : captured_) {
+    const auto mode = std::find_if(modes_.begin(), modes_.end(),
+                                   [&](const Mode& one) { return one.mode == graph.mode; });
+    samples[static_cast<std::size_t>(mode - modes_.begin())].push_back(&graph);
+    all += graph.free_drop;
+  }
+  Bytes largest_first;
+  Bytes further;
+  for (std::size_t i = 0; i < modes_.size(); ++i) {
+    const auto rest = static_cast<std::int64_t>(modes_[i].sizes.size()) - 1;
+    if (samples[i].empty()) {
+      continue;
+    }
+    const bool several = samples[i].size() > 1;
+    largest_first = std::max(largest_first, samples[i].front()->free_drop);
+    if (!deployment_.runner_v2) {
+      further += std::max(several ? samples[i][1]->free_drop : Bytes{0}, kSmallestGraph) * rest;
+    } else if (modes_[i].mode == GraphMode::kFull) {
+      // The second sample of full graphs counts the warm-up's memory, which its own capture
+      // returns, as negative, and is subtracted.
+      further +=
+          (several ? align_up(samples[i][1]->warm_up_peak, allocator::kDriverUnit) : Bytes{0}) +
+          kSmallestGraph * rest;
+    }
+  }
+  return (deployment_.runner_v2 ? all : largest_first) + further;
+}
+
+void GraphCapture::release() {
+  for (const CapturedGraph& graph : captured_) {
+    memory_.return_outside(Leaf::kGraphPool, Backing::kDriver, graph.driver);
+  }
+  captured_.clear();
+  if (static_output_) {
+    memory_.free(*static_output_);
+    static_output_.reset();
+  }
+  memory_.release_graphs();
+  memory_.empty_cache();
+}
+
+}  // namespace oomcast::vllm

@@ -1,0 +1,429 @@
+#include "sim/engines/vllm/stage_startup.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "models/load.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/units_text.hpp"
+#include "sim/engines/vllm/resident.hpp"
+
+namespace oomcast::vllm {
+namespace {
+
+Leaf ledger_leaf(models::WeightLeaf leaf) {
+  switch (leaf) {
+    case models::WeightLeaf::kScales:
+      return Leaf::kModelScales;
+    case models::WeightLeaf::kBuffers:
+      return Leaf::kModelBuffers;
+    case models::WeightLeaf::kWeights:
+      break;
+  }
+  return Leaf::kModelWeights;
+}
+
+// The communicators of one tensor-parallel group before any collective: per channel 6 MiB, per NVLS
+// channel 2 MiB and about 6 MiB (facts: runtime 4.3), and vLLM's custom all-reduce with two buffers
+// of 8 MiB and 8 MiB of addresses (5.1).
+Bytes communicator_bytes(const Deployment& deployment) {
+  if (deployment.tp == 1 && deployment.pp == 1) {
+    return Bytes{0};
+  }
+  const bool nvlink = deployment.gpu.nvlink_bandwidth > 0;
+  const std::int64_t channels = nvlink ? 32 : 4;
+  const std::int64_t nvls = nvlink && deployment.gpu.compute_major >= 9 ? 16 : 0;
+  const Bytes group = kMiB * (6 * channels + 2 * nvls + 6);
+  const bool custom = deployment.tp > 1 && !deployment.launch.on("disable-custom-all-reduce");
+  return group + (custom ? kMiB * 24 : Bytes{0});
+}
+
+// FlashInfer's planner and split buffers, made with the attention metadata builder (facts: vLLM
+// 3.5): 394 MiB on cards where it is the default.
+Bytes attention_workspace(const Deployment& deployment) {
+  return deployment.attention_backend.rfind("FLASHINFER", 0) == 0 ? kMiB * 394 : Bytes{0};
+}
+
+}  // namespace
+
+StageState::StageState(const Deployment& deployment, int stage_number)
+    : stage(stage_number),
+      role(role_of(deployment, stage_number)),
+      memory(deployment.device_total(), stage_number * deployment.tp,
+             deployment.allocator_settings),
+      kv(deployment.kv_layout(stage_number)) {}
+
+StageStartup::StageStartup(const Deployment& deployment, int stage)
+    : deployment_(deployment), state_(deployment, stage) {}
+
+bool StageStartup::measure() {
+  return context() && communicators() && first_snapshot() && load() && profile() && budget();
+}
+
+bool StageStartup::serve(Blocks blocks) {
+  return kv(blocks) && capture() && warm_up() && end_phase("ready");
+}
+
+std::int64_t StageStartup::sampled_rows() const {
+  return std::min(deployment_.max_num_seqs, deployment_.max_num_batched_tokens.count());
+}
+
+// ---- phases
+// ---------------------------------------------------------------------------------------
+
+bool StageStartup::context() {
+  const CardState& card = deployment_.card;
+  // What others hold lies outside this process; free memory as shown before the start covers it.
+  const Bytes others = card.free_at_start
+                           ? std::max(Bytes{0}, deployment_.device_total() - *card.free_at_start)
+                           : card.other_use;
+  return outside(Leaf::kSystemContext, Backing::kDriver, others, "context") &&
+         outside(Leaf::kSystemContext, Backing::kContext, deployment_.gpu.context_bytes,
+                 "context") &&
+         end_phase("context");
+}
+
+bool StageStartup::communicators() {
+  const Bytes bytes = deployment_.assumed.communicators.value_or(communicator_bytes(deployment_));
+  return outside(Leaf::kCommNccl, Backing::kDriver, bytes, "communicators") &&
+         end_phase("communicators");
+}
+
+bool StageStartup::first_snapshot() {
+  if (deployment_.rules.cublas_before_snapshot &&
+      !allocate(Leaf::kWorkspaceGemm, cublas_workspace(deployment_.gpu), "communicators")) {
+    return false;
+  }
+  const double wanted =
+      static_cast<double>(deployment_.device_total().count()) * deployment_.gpu_memory_utilization;
+  state_.requested = Bytes{static_cast<std::int64_t>(
+      deployment_.rules.requested_is_ceiled ? std::ceil(wanted) : wanted)};
+  free_at_snapshot_ = device_free();
+  if (free_at_snapshot_ >= state_.requested) {
+    return true;
+  }
+  fail(OutcomeKind::kStartupOom, "context", Leaf::kSystemContext,
+       state_.requested - free_at_snapshot_,
+       fmt::format("Free memory on device cuda:{} ({:.2f}/{:.2f} GiB) on startup is less than "
+                   "desired GPU memory utilization ({}, {:.2f} GiB). Decrease GPU memory "
+                   "utilization or reduce GPU memory used by other processes.",
+                   state_.stage * deployment_.tp, to_gib(free_at_snapshot_),
+                   to_gib(deployment_.device_total()), deployment_.gpu_memory_utilization,
+                   to_gib(state_.requested)));
+  return false;
+}
+
+bool StageStartup::load() {
+  if (!allocate_all(runner_buffers(deployment_, state_.role), "load") ||
+      (!deployment_.runner_v2 && !allocate_all(block_tables(deployment_, state_.kv), "load"))) {
+    return false;
+  }
+  const Bytes before = allocated();
+  allocator::CachingAllocator& torch = state_.memory.torch();
+  const allocator::AllocatorSettings usual = torch.settings();
+  if (deployment_.rules.load_max_split > Bytes{0}) {
+    allocator::AllocatorSettings loading = usual;
+    loading.max_split_size = deployment_.rules.load_max_split;
+    torch.set_settings(loading);
+  }
+  const bool loaded = load_weights();
+  torch.set_settings(usual);
+  state_.memory.empty_cache();
+  // The engine's log counts blocks.
+  state_.weights = allocated() - before;
+  return loaded && end_phase("load");
+}
+
+bool StageStartup::load_weights() {
+  std::vector<CardMemory::Tensor> tensors;
+  for (const models::LoadCall& call : models::load_sequence(
+           models::weights_on_rank(*deployment_.model, deployment_.shard(state_.stage)))) {
+    if (call.kind == models::LoadCall::Kind::kFree) {
+      state_.memory.free(tensors[call.tensor]);
+      continue;
+    }
+    const Leaf leaf = ledger_leaf(call.leaf);
+    const auto made = state_.memory.allocate(leaf, call.bytes);
+    if (!made) {
+      fail(OutcomeKind::kStartupOom, "load", leaf, state_.memory.shortage(),
+           state_.memory.message());
+      return false;
+    }
+    tensors.push_back(*made);
+  }
+  seen("load");
+  return true;
+}
+
+// Dummy batch of max_num_batched_tokens, then the sampler on max_num_seqs rows.
+bool StageStartup::profile() {
+  const Tokens tokens = deployment_.max_num_batched_tokens;
+  allocated_at_profile_ = allocated();
+  highest_allocated_ = allocated_at_profile_;
+  const opgraph::StepShape shape{tokens.count(), sampled_rows(), sampled_rows()};
+  if (!run(opgraph::Program(compile_graph(deployment_, state_.role)), shape, "profile") ||
+      !run(opgraph::Program(
+               step_graph(deployment_, state_.stage, profile_kind(deployment_, state_.role))),
+           shape, "profile")) {
+    return false;
+  }
+  if (deployment_.runner_v2) {
+    state_.memory.empty_cache();
+  }
+  const bool tried = trial_capture();
+  state_.memory.empty_cache();
+  return tried && appear_outside_torch() && end_phase("profile");
+}
+
+bool StageStartup::trial_capture() {
+  if (!deployment_.rules.graph_estimate_possible || deployment_.capture_sizes.empty()) {
+    return true;
+  }
+  GraphCapture trial(deployment_, state_.stage, state_.memory);
+  if (!trial.run(true)) {
+    fail(OutcomeKind::kStartupOom, "profile", Leaf::kGraphPool, state_.memory.shortage(),
+         state_.memory.message());
+    return false;
+  }
+  state_.graph_estimate = trial.estimate();
+  trial.release();
+  return true;
+}
+
+// Lazily loaded modules, first collectives and what a trial capture leaves behind.
+bool StageStartup::appear_outside_torch() {
+  const StartupRules& rules = deployment_.rules;
+  Bytes modules = rules.non_torch_single;
+  Bytes collectives;
+  if (deployment_.tp > 1) {
+    collectives = rules.non_torch_tensor_parallel - modules;
+  } else if (deployment_.pp > 1) {
+    modules = rules.non_torch_pipeline;
+  }
+  if (deployment_.assumed.non_torch) {
+    modules = *deployment_.assumed.non_torch;
+    collectives = Bytes{0};
+  }
+  state_.non_torch = modules + collectives;
+  return outside(Leaf::kSystemContext, Backing::kContext, modules, "profile") &&
+         outside(Leaf::kCommNccl, Backing::kDriver, collectives, "profile");
+}
+
+bool StageStartup::budget() {
+  const StartupRules& rules = deployment_.rules;
+  const Bytes estimate = deployment_.graph_estimate_applied ? state_.graph_estimate : Bytes{0};
+  if (rules.budget == Budget::kConsumed) {
+    state_.consumed = free_at_snapshot_ - device_free();
+    state_.activation_peak = highest_allocated_ - allocated();
+  } else {
+    state_.activation_peak = highest_allocated_ - allocated_at_profile_;
+  }
+  if (deployment_.assumed.activation_peak) {
+    state_.activation_peak = *deployment_.assumed.activation_peak;
+  }
+  const Bytes held =
+      rules.budget == Budget::kConsumed ? state_.consumed : state_.weights + state_.non_torch;
+  state_.available_kv = state_.requested - held - state_.activation_peak - estimate;
+  if (rules.budget == Budget::kConsumed) {
+    state_.activation_peak += estimate;  // what the log calls peak activation
+  }
+  if (deployment_.kv_cache_memory) {
+    state_.available_kv = *deployment_.kv_cache_memory;
+  }
+  if (deployment_.assumed.available_kv) {
+    state_.available_kv = *deployment_.assumed.available_kv;
+  }
+  return true;
+}
+
+bool StageStartup::kv(Blocks blocks) {
+  // One tensor per member of a group; the second runner makes one for all.
+  const Bytes tensor = state_.kv.page * blocks.count();
+  const std::int64_t tensors = deployment_.runner_v2 ? 1 : state_.kv.group_size;
+  const Bytes each = deployment_.runner_v2 ? tensor * state_.kv.group_size : tensor;
+  for (std::int64_t i = 0; i < tensors; ++i) {
+    if (!allocate(Leaf::kKvPool, each, "kv")) {
+      return false;
+    }
+  }
+  return (!deployment_.runner_v2 || allocate_all(block_tables(deployment_, state_.kv), "kv")) &&
+         allocate(Leaf::kWorkspaceAttention, attention_workspace(deployment_), "kv") &&
+         end_phase("kv");
+}
+
+bool StageStartup::capture() {
+  if (deployment_.capture_sizes.empty()) {
+    return end_phase("capture");
+  }
+  const Bytes before = device_free();
+  if (deployment_.assumed.graphs) {
+    if (!outside(Leaf::kGraphPool, Backing::kDriver, *deployment_.assumed.graphs, "capture")) {
+      return false;
+    }
+  } else {
+    GraphCapture graphs(deployment_, state_.stage, state_.memory);
+    const bool fits = graphs.run(false);
+    state_.graphs = graphs.captured();
+    if (!fits) {
+      fail(OutcomeKind::kStartupOom, "capture", Leaf::kGraphPool, state_.memory.shortage(),
+           state_.memory.message());
+      return false;
+    }
+    seen("capture");
+  }
+  state_.capture_drop = before - device_free();
+  return end_phase("capture");
+}
+
+// The first runner samples once more with everything in place; what it frees stays cached.
+bool StageStartup::warm_up() {
+  if (!deployment_.runner_v2 && state_.role.last) {
+    const std::int64_t rows = sampled_rows();
+    const StepKind kind{.execution = Execution::kFullGraph, .sampling = Sampling::kProfile};
+    if (!run(opgraph::Program(step_graph(deployment_, state_.stage, kind)), {rows, rows, rows},
+             "warmup")) {
+      outcome_.message = fmt::format(
+          "CUDA out of memory occurred when warming up sampler with {} dummy requests. Please try "
+          "lowering `max_num_seqs` or `gpu_memory_utilization` when initializing the engine.",
+          rows);
+      return false;
+    }
+  }
+  return end_phase("warmup");
+}
+
+bool StageStartup::end_phase(std::string_view name) {
+  const Ledger& ledger = state_.memory.ledger();
+  const MemoryViews views = ledger.views();
+  state_.phases.push_back(
+      {name, views, ledger.device_by_leaf(), std::max(phase_peak_, views.device_used)});
+  phase_peak_ = Bytes{0};
+  return true;
+}
+
+// ---- postings
+// -------------------------------------------------------------------------------------
+
+// Runs a program op by op; what it keeps stays. Notes the highest moment as the profile's peak.
+bool StageStartup::run(const opgraph::Program& program, const opgraph::StepShape& shape,
+                       const char* phase) {
+  const opgraph::OpGraph& graph = program.graph();
+  std::vector<CardMemory::Tensor> live(graph.tensor_count());
+  std::optional<opgraph::OpId> highest;
+  std::uint32_t op = 0;
+  for (const opgraph::Program::Step& step : program.steps()) {
+    for (const opgraph::TensorId id : step.made) {
+      const opgraph::TensorInfo& tensor = graph.info(id);
+      const auto made = state_.memory.allocate(tensor.leaf, tensor.bytes.at(shape));
+      if (!made) {
+        fail(OutcomeKind::kStartupOom, phase, tensor.leaf, state_.memory.shortage(),
+             state_.memory.message());
+        return false;
+      }
+      live[index_of(id)] = *made;
+    }
+    if (allocated() > highest_allocated_) {
+      highest_allocated_ = allocated();
+      highest = opgraph::OpId{op};
+    }
+    seen(phase);
+    for (const opgraph::TensorId id : step.freed) {
+      state_.memory.free(live[index_of(id)]);
+    }
+    ++op;
+  }
+  if (highest) {
+    state_.profile_peak = program.live_set(*highest, shape);
+  }
+  return true;
+}
+
+bool StageStartup::allocate(Leaf leaf, Bytes bytes, const char* phase) {
+  if (!state_.memory.allocate(leaf, bytes)) {
+    fail(OutcomeKind::kStartupOom, phase, leaf, state_.memory.shortage(), state_.memory.message());
+    return false;
+  }
+  seen(phase);
+  return true;
+}
+
+bool StageStartup::allocate_all(const std::vector<opgraph::LiveTensor>& tensors,
+                                const char* phase) {
+  return std::all_of(tensors.begin(), tensors.end(), [&](const opgraph::LiveTensor& tensor) {
+    return allocate(tensor.leaf, tensor.bytes, phase);
+  });
+}
+
+bool StageStartup::outside(Leaf leaf, Backing backing, Bytes bytes, const char* phase) {
+  if (!state_.memory.take_outside(leaf, backing, bytes)) {
+    fail(
+        OutcomeKind::kStartupOom, phase, leaf,
+        align_up(bytes, allocator::kDriverUnit) - device_free(),
+        fmt::format("CUDA out of memory outside PyTorch: {} wanted {}, {} of {} are free on GPU {}",
+                    name_of(leaf), format_bytes(bytes), format_bytes(device_free()),
+                    format_bytes(deployment_.device_total()), state_.stage * deployment_.tp));
+    return false;
+  }
+  seen(phase);
+  return true;
+}
+
+void StageStartup::seen(const char* phase) {
+  const Ledger& ledger = state_.memory.ledger();
+  state_.peaks.observe(ledger, SimTime{}, phase);
+  phase_peak_ = std::max(phase_peak_, ledger.views().device_used);
+}
+
+void StageStartup::fail(OutcomeKind kind, const char* phase, Leaf leaf, Bytes missing,
+                        std::string message) {
+  outcome_.kind = kind;
+  outcome_.phase = phase;
+  outcome_.rank = state_.stage * deployment_.tp;
+  outcome_.leaf = leaf;
+  outcome_.short_by = missing;
+  outcome_.message = std::move(message);
+}
+
+bool StageStartup::check_kv(Bytes available) {
+  if (available <= Bytes{0}) {
+    fail(OutcomeKind::kKvTooSmall, "kv", Leaf::kKvPool, state_.kv.block_bytes() - available,
+         "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
+         "initializing the engine.");
+    return false;
+  }
+  const Bytes usable =
+      deployment_.rules.null_block_in_check ? available - state_.kv.block_bytes() : available;
+  const Bytes needed = deployment_.kv_needed(state_.kv, deployment_.max_model_len);
+  if (needed <= usable) {
+    return true;
+  }
+  std::int64_t low = 0;
+  std::int64_t high = deployment_.max_model_len.count();
+  while (low < high) {
+    const std::int64_t middle = low + (high - low + 1) / 2;
+    if (deployment_.kv_needed(state_.kv, Tokens{middle}) <= usable) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  const std::string longest =
+      low > 0 ? fmt::format(
+                    " Based on the available memory, the estimated maximum model length is "
+                    "{}.",
+                    low)
+              : "";
+  fail(OutcomeKind::kKvTooSmall, "kv", Leaf::kKvPool, needed - usable,
+       fmt::format("To serve at least one request with the {} max seq len ({}), ({:.2f} GiB KV "
+                   "cache is needed, which is larger than the available KV cache memory ({:.2f} "
+                   "GiB).{} Try increasing `gpu_memory_utilization` or decreasing `max_model_len` "
+                   "when initializing the engine.",
+                   deployment_.rules.long_log_names_model ? "model's" : "models's",
+                   deployment_.max_model_len.count(), to_gib(needed), to_gib(usable), longest));
+  return false;
+}
+
+}  // namespace oomcast::vllm

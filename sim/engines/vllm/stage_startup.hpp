@@ -1,0 +1,94 @@
+// Startup of one pipeline stage, call for call on its card: what vLLM's worker allocates in each
+// phase, and what it measures of it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/engines/outcome.hpp"
+#include "sim/engines/vllm/deployment.hpp"
+#include "sim/engines/vllm/graph_capture.hpp"
+#include "sim/engines/vllm/step_program.hpp"
+#include "sim/ledger/card_memory.hpp"
+
+namespace oomcast::vllm {
+
+// The books of one pipeline stage; all its tensor-parallel ranks are alike.
+struct StageState {
+  StageState(const Deployment& deployment, int stage_number);
+
+  int stage = 0;
+  StageRole role;
+  CardMemory memory;
+  PeakTracker peaks;
+  std::vector<PhaseRecord> phases;
+  KvLayout kv;
+  std::vector<CapturedGraph> graphs;  // in order of capture
+
+  // Measurements of the startup.
+  Bytes requested;
+  Bytes weights;
+  Bytes activation_peak;
+  Bytes non_torch;
+  Bytes consumed;
+  Bytes available_kv;
+  Bytes graph_estimate;           // what the version's trial capture makes of it
+  Bytes capture_drop;             // free memory lost during capture
+  opgraph::LiveSet profile_peak;  // what made the peak of the profile run
+};
+
+class StageStartup {
+ public:
+  StageStartup(const Deployment& deployment, int stage);
+
+  // Everything up to the KV budget. False when the startup died; see outcome().
+  bool measure();
+  // The rest, with the number of blocks all ranks agreed on.
+  bool serve(Blocks blocks);
+  // Whether `available` holds one request of max_model_len; fails as the engine's check does.
+  bool check_kv(Bytes available);
+
+  [[nodiscard]] const Outcome& outcome() const { return outcome_; }
+  StageState& state() { return state_; }
+
+ private:
+  // Phases.
+  bool context();
+  bool communicators();
+  bool first_snapshot();
+  bool load();
+  bool profile();
+  bool budget();
+  bool kv(Blocks blocks);
+  bool capture();
+  bool warm_up();
+  bool end_phase(std::string_view name);
+
+  // Pieces of phases.
+  bool load_weights();
+  bool trial_capture();
+  bool appear_outside_torch();
+
+  // Postings; false after an out-of-memory, which is then the outcome.
+  bool run(const opgraph::Program& program, const opgraph::StepShape& shape, const char* phase);
+  bool allocate(Leaf leaf, Bytes bytes, const char* phase);
+  bool allocate_all(const std::vector<opgraph::LiveTensor>& tensors, const char* phase);
+  bool outside(Leaf leaf, Backing backing, Bytes bytes, const char* phase);
+  void seen(const char* phase);
+  void fail(OutcomeKind kind, const char* phase, Leaf leaf, Bytes missing, std::string message);
+
+  [[nodiscard]] Bytes allocated() const { return state_.memory.torch().stats().allocated; }
+  [[nodiscard]] Bytes device_free() const { return state_.memory.ledger().device_free(); }
+  [[nodiscard]] std::int64_t sampled_rows() const;
+
+  const Deployment& deployment_;
+  StageState state_;
+  Outcome outcome_;
+  Bytes phase_peak_;
+  Bytes free_at_snapshot_;
+  Bytes allocated_at_profile_;
+  Bytes highest_allocated_;
+};
+
+}  // namespace oomcast::vllm

@@ -1,0 +1,151 @@
+#include "sim/ledger/card_memory.hpp"
+
+#include "sim/core/error.hpp"
+
+namespace oomcast {
+namespace {
+
+allocator::DeviceConfig device_of(Bytes total, int index) {
+  allocator::DeviceConfig config;
+  config.total = total;
+  config.index = index;
+  return config;
+}
+
+}  // namespace
+
+CardMemory::CardMemory(Bytes total, int device_index, const allocator::AllocatorSettings& settings)
+    : ledger_(total), allocator_(device_of(total, device_index), settings) {}
+
+std::optional<CardMemory::Tensor> CardMemory::allocate(Leaf leaf, Bytes bytes, std::uint32_t tag) {
+  const allocator::AllocatorStats before = allocator_.stats();
+  const auto block = allocator_.allocate(bytes, stream_, tag);
+  post_reserved(before);
+  if (!capturing_) {
+    post_split(before);
+  }
+  if (!block) {
+    message_ = allocator_.last_oom().message();
+    shortage_ = allocator_.last_oom().short_by();
+    note_idle();
+    return std::nullopt;
+  }
+  Tensor tensor{*block, leaf, bytes, !capturing_ && *block != allocator::BlockHandle::kNull};
+  if (tensor.booked) {
+    move(Leaf::kSystemCached, leaf, bytes);
+    move(Leaf::kSystemCached, Leaf::kSystemFragmentation, allocator_.block_size(*block) - bytes);
+  }
+  note_idle();
+  return tensor;
+}
+
+void CardMemory::free(const Tensor& tensor) {
+  if (tensor.block == allocator::BlockHandle::kNull) {
+    return;
+  }
+  const allocator::AllocatorStats before = allocator_.stats();
+  if (tensor.booked) {
+    move(Leaf::kSystemFragmentation, Leaf::kSystemCached,
+         allocator_.block_size(tensor.block) - tensor.bytes);
+    move(tensor.leaf, Leaf::kSystemCached, tensor.bytes);
+  }
+  allocator_.free(tensor.block);
+  if (tensor.booked) {
+    post_split(before);
+  }
+  note_idle();
+}
+
+void CardMemory::empty_cache() {
+  const allocator::AllocatorStats before = allocator_.stats();
+  allocator_.empty_cache();
+  post_split(before);
+  post_reserved(before);
+  note_idle();
+}
+
+bool CardMemory::take_outside(Leaf leaf, Backing backing, Bytes bytes) {
+  const Bytes rounded = align_up(bytes, allocator::kDriverUnit);
+  if (!allocator_.device().take_outside(rounded)) {
+    return false;
+  }
+  ledger_.transfer(Account::free_of(backing), Account::cell(leaf, backing), rounded);
+  return true;
+}
+
+void CardMemory::return_outside(Leaf leaf, Backing backing, Bytes bytes) {
+  const Bytes rounded = align_up(bytes, allocator::kDriverUnit);
+  allocator_.device().return_outside(rounded);
+  ledger_.transfer(Account::cell(leaf, backing), Account::free_of(backing), rounded);
+}
+
+void CardMemory::use_stream(allocator::StreamId stream) {
+  stream_ = stream;
+  allocator_.set_current_stream(stream);
+}
+
+void CardMemory::begin_capture(bool empties_cache) {
+  if (empties_cache) {
+    empty_cache();
+  }
+  allocator_.begin_pool(pool_, stream_);
+  allocator_.begin_capture(stream_);
+  capturing_ = true;
+  ++captures_;
+}
+
+void CardMemory::end_capture() {
+  allocator_.end_capture(stream_);
+  allocator_.end_pool(pool_);
+  allocator_.set_current_stream(stream_);
+  capturing_ = false;
+}
+
+void CardMemory::release_graphs() {
+  const Bytes held = ledger_.at(Leaf::kGraphPool, Backing::kPrivatePool);
+  ledger_.transfer(Account::cell(Leaf::kGraphPool, Backing::kPrivatePool),
+                   Account::free_of(Backing::kPrivatePool), held);
+  ledger_.transfer(Account::free_of(Backing::kSegment),
+                   Account::cell(Leaf::kSystemCached, Backing::kSegment), held);
+  for (; captures_ > 0; --captures_) {
+    allocator_.release_pool(pool_);
+  }
+  pool_ = allocator::PoolId{static_cast<std::int64_t>(pool_) + 1};
+  note_idle();
+}
+
+void CardMemory::post_reserved(const allocator::AllocatorStats& before) {
+  const Bytes change = allocator_.stats().reserved - before.reserved;
+  const Backing backing = capturing_ ? Backing::kPrivatePool : Backing::kSegment;
+  const Account held = Account::cell(capturing_ ? Leaf::kGraphPool : Leaf::kSystemCached, backing);
+  if (change > Bytes{0}) {
+    ledger_.transfer(Account::free_of(backing), held, change);
+  } else if (change < Bytes{0}) {
+    ledger_.transfer(held, Account::free_of(backing), -change);
+  }
+}
+
+void CardMemory::post_split(const allocator::AllocatorStats& before) {
+  const Bytes change = allocator_.stats().inactive_split - before.inactive_split;
+  if (change > Bytes{0}) {
+    move(Leaf::kSystemCached, Leaf::kSystemFragmentation, change);
+  } else if (change < Bytes{0}) {
+    move(Leaf::kSystemFragmentation, Leaf::kSystemCached, -change);
+  }
+}
+
+void CardMemory::move(Leaf from, Leaf to, Bytes bytes) {
+  ledger_.transfer(Account::cell(from, Backing::kSegment), Account::cell(to, Backing::kSegment),
+                   bytes);
+}
+
+void CardMemory::note_idle() {
+  OOMCAST_CHECK(ledger_.device_free() == allocator_.device().free(),
+                "the books have {} B free, the driver {} B", ledger_.device_free().count(),
+                allocator_.device().free().count());
+  const allocator::AllocatorStats& stats = allocator_.stats();
+  ledger_.set_torch_idle(stats.reserved - stats.allocated -
+                         ledger_.at(Leaf::kSystemCached, Backing::kSegment));
+}
+
+}  // namespace oomcast
