@@ -227,15 +227,13 @@ NcclMemory nccl_memory(const RankGroup& group, const NcclSettings& settings, con
   check_settings(settings, channels, group, use);
   const bool nvls = settings.nvls && channels.nvls > 0 && local_ranks(group) > 1;
   memory.at_creation = fixed_memory(settings, channels, nvls);
-  std::vector<Buffer>& connected =
-      settings.cumem && settings.runtime_connect ? memory.at_first_collective : memory.at_creation;
-  // Without lazy connection everything is connected, used or not.
-  const bool eager = &connected == &memory.at_creation;
-  if (use.rings || eager) {
-    append(connected, ring_memory(group, settings, channels, use.tree || eager));
+  const bool lazy = settings.cumem && settings.runtime_connect;
+  std::vector<Buffer>& connected = lazy ? memory.at_first_collective : memory.at_creation;
+  if (use.rings || !lazy) {
+    append(connected, ring_memory(group, settings, channels, use.tree || !lazy));
   }
   // Where resources are shared, the parent holds them.
-  if (nvls && (use.nvls || eager) && !settings.shares_resources) {
+  if (nvls && (use.nvls || !lazy) && !settings.shares_resources) {
     append(connected, nvls_memory(group, settings, channels));
   }
   if (use.symmetric_kernels) {

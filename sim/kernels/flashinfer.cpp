@@ -13,24 +13,24 @@ constexpr std::int64_t kFloat = 4;
 constexpr std::int64_t kPartAlignment = 16;
 
 std::string_view preset_name(const FlashInferEngine& engine) {
+  const auto by_engine = [&](std::string_view sglang, std::string_view vllm) {
+    return engine.sglang ? sglang : vllm;
+  };
   if (engine.deterministic) {
-    return engine.sglang ? "sglang.flashinfer_deterministic" : "vllm.flashinfer_batch_invariant";
+    return by_engine("sglang.flashinfer_deterministic", "vllm.flashinfer_batch_invariant");
   }
   switch (engine.use) {
+    case FlashInferUse::kMla:
+      return by_engine("sglang.flashinfer", "vllm.flashinfer_mla");
+    case FlashInferUse::kTrtllmMla:
+      return by_engine("sglang.trtllm_mla", "vllm.flashinfer_mla");
+    case FlashInferUse::kTrtllmMha:
+      return by_engine("sglang.trtllm_mha", "vllm.flashinfer");
     case FlashInferUse::kPaged:
       break;
-    case FlashInferUse::kMla:
-    case FlashInferUse::kTrtllmMla:
-      return engine.sglang && engine.use == FlashInferUse::kMla ? "sglang.flashinfer"
-             : engine.sglang                                    ? "sglang.trtllm_mla"
-                                                                : "vllm.flashinfer_mla";
-    case FlashInferUse::kTrtllmMha:
-      return engine.sglang ? "sglang.trtllm_mha" : "vllm.flashinfer";
   }
-  if (engine.sglang) {
-    return engine.large_workspace ? "sglang.flashinfer_large" : "sglang.flashinfer";
-  }
-  return "vllm.flashinfer";
+  return by_engine(engine.large_workspace ? "sglang.flashinfer_large" : "sglang.flashinfer",
+                   "vllm.flashinfer");
 }
 
 Bytes parts(std::initializer_list<std::int64_t> sizes) {

@@ -148,25 +148,21 @@ std::vector<Buffer> deep_gemm(std::int64_t rows, std::int64_t cols) {
   return quantised_activation(rows, cols, ActivationScales::kFp8Block128);
 }
 
-std::vector<Buffer> marlin(const MarlinProduct& product_shape, const models::GpuSpec& gpu) {
-  ShapeCheck{"Marlin"}
-      .positive("rows", product_shape.rows)
-      .positive("cols", product_shape.cols)
-      .raise_if_any();
+std::vector<Buffer> marlin(const MarlinProduct& shape, const models::GpuSpec& gpu) {
+  ShapeCheck{"Marlin"}.positive("rows", shape.rows).positive("cols", shape.cols).raise_if_any();
   constexpr std::int64_t kBlocksPerSm = 4;
   constexpr std::int64_t kMostTileRows = 64;
   constexpr std::int64_t kTileCols = 256;
   std::vector<Buffer> buffers = {{"locks", "SMs x 4 x 4",
                                   Bytes{product(gpu.sm_count, kBlocksPerSm, kFloat)},
                                   Lifetime::kPersistent}};
-  if (product_shape.fp32_reduce) {
-    const std::int64_t tile_rows = std::min(align_up(product_shape.rows, 16), kMostTileRows);
+  if (shape.fp32_reduce) {
+    const std::int64_t tile_rows = std::min(align_up(shape.rows, 16), kMostTileRows);
     buffers.push_back({"partial sums", "SMs x min(up(M, 16), 64) x 256 x 4",
                        Bytes{product(gpu.sm_count, tile_rows, kTileCols, kFloat)}});
   }
-  if (product_shape.act_order) {
-    buffers.push_back(
-        {"permuted input", "M x K x 2", Bytes{product(product_shape.rows, product_shape.cols, 2)}});
+  if (shape.act_order) {
+    buffers.push_back({"permuted input", "M x K x 2", Bytes{product(shape.rows, shape.cols, 2)}});
   }
   return buffers;
 }

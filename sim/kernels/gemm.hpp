@@ -67,6 +67,6 @@ struct MarlinProduct {
 };
 
 // Locks (kept a layer) and the partial sums of blocks that share a tile (not re-verified).
-std::vector<Buffer> marlin(const MarlinProduct& product_shape, const models::GpuSpec& gpu);
+std::vector<Buffer> marlin(const MarlinProduct& shape, const models::GpuSpec& gpu);
 
 }  // namespace oomcast::kernels

@@ -226,9 +226,14 @@ std::optional<std::int64_t> topk_of(std::string_view name) {
   return whole && digits.front() != '-' ? std::optional(k) : std::nullopt;
 }
 
-void check_shape(std::string_view name, RowShape shape, std::int64_t k) {
+void check_shape(std::string_view name, RowShape shape, std::int64_t k,
+                 const models::GpuSpec& gpu) {
+  constexpr std::int64_t kMostPerGpu = 1 << 16;
   ShapeCheck check{std::string{name}};
-  check.positive("rows", shape.rows).positive("cols", shape.cols);
+  check.positive("rows", shape.rows)
+      .positive("cols", shape.cols)
+      .between("multiprocessors", gpu.sm_count, 1, kMostPerGpu)
+      .between("threads per multiprocessor", gpu.threads_per_sm, 1, kMostPerGpu);
   check.raise_if_any();
   check.between("rows x cols", detail::checked_mul(shape.rows, shape.cols), 1);
   if (name.find("sort") != std::string_view::npos) {
@@ -249,7 +254,7 @@ std::vector<AllocatorCall> operator_calls(std::string_view name, RowShape shape,
     throw ConfigError(Problem{"operator", "", std::string{name}, "a recorded operator or topk(K)",
                               did_you_mean(name, operator_names())});
   }
-  check_shape(name, shape, k.value_or(1));
+  check_shape(name, shape, k.value_or(1), gpu);
   Recorder recorder(shape, gpu);
   if (k) {
     recorder.topk(*k);

@@ -1,5 +1,6 @@
 // What PyTorch's CUDA sort and top-k allocate beside their outputs (2.15: native/cuda/Sort.cpp,
-// SortStable.cu, TensorTopK.cu). Inputs are contiguous [rows, cols], sorted along the columns.
+// SortStable.cu, TensorTopK.cu). Inputs are contiguous [rows, cols], sorted along the columns; at
+// least 1 x 1 and at most 2^40 elements, which operator_calls() checks.
 #pragma once
 
 #include <cstdint>

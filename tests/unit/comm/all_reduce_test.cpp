@@ -7,8 +7,8 @@
 namespace oomcast::comm {
 namespace {
 
-const EngineVersion kVllm{Engine::kVllm, {{0, 19, 0}}};
-const EngineVersion kSglang{Engine::kSglang, {{0, 5, 23}}};
+constexpr EngineVersion kVllm{Engine::kVllm, {{0, 19, 0}}};
+constexpr EngineVersion kSglang{Engine::kSglang, {{0, 5, 23}}};
 
 class AllReduce : public testing::Test {
  protected:

@@ -3,12 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "sim/core/error.hpp"
+#include "sim/core/random.hpp"
 
 namespace oomcast::kernels {
 namespace {
 
-const Bytes kHopper = 32 * kMiB;
-const Bytes kOlder{8'519'680};
+constexpr Bytes kHopper = 32 * kMiB;
+constexpr Bytes kOlder{8'519'680};
 
 struct Parsed {
   Bytes bytes;
@@ -69,6 +70,21 @@ TEST(Cublas, WorkspaceConfigAsPyTorchReadsIt) {
   }
   EXPECT_EQ(parse(":1073741824:1"), (Parsed{1024 * kGiB, 0, 0}));  // 1 TiB fits, 1 KiB more not
   EXPECT_EQ(parse(std::string(5000, ':')), (Parsed{kOlder, 1, 0}));
+}
+
+TEST(Cublas, AnyTextGivesASizeOrAProblem) {
+  constexpr std::string_view kLetters = ":::0123456789 -x";
+  RandomStream stream = random_stream(1, "cublas workspace config");
+  for (int round = 0; round < 50'000; ++round) {
+    std::string text;
+    for (std::int64_t left = uniform_int(stream, 0, 40); left > 0; --left) {
+      text += kLetters[static_cast<std::size_t>(uniform_int(stream, 0, 15))];
+    }
+    const Parsed parsed = parse(text);
+    ASSERT_GE(parsed.bytes, Bytes{0}) << text;
+    ASSERT_LE(parsed.bytes, 1024 * kGiB) << text;
+    ASSERT_LE(parsed.problems + parsed.warnings, 1U) << text;
+  }
 }
 
 TEST(Gemm, FlashInferKeepsOneAnOperator) {

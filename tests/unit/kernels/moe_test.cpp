@@ -16,7 +16,7 @@ Bytes bytes_of(const std::vector<Buffer>& buffers, std::string_view name) {
 }
 
 // DeepSeek-V3 at TP 8 without EP: 8192 tokens, 8 of 256 experts, widths 7168 and 2048 / 8.
-const ExpertShape kDeepSeek{8192, 8, 256, 256, 7168, 256, 2};
+constexpr ExpertShape kDeepSeek{8192, 8, 256, 256, 7168, 256, 2};
 
 TEST(Experts, TritonOnPaper) {
   const auto shared = triton_experts(kDeepSeek, TritonCaches::kShared, std::nullopt);

@@ -7,7 +7,6 @@
 #include "sim/core/error.hpp"
 #include "sim/core/units.hpp"
 #include "sim/kernels/cub.hpp"
-#include "sim/kernels/torch_reduce.hpp"
 
 namespace oomcast::kernels {
 namespace {
@@ -158,6 +157,7 @@ TEST(Operators, NonsenseIsRefused) {
   EXPECT_THROW(operator_calls("sort(dim=-1)", {1, INT64_MAX}, gpu), ConfigError);
   EXPECT_THROW(operator_calls("sort(dim=-1)", {1, std::int64_t{1} << 31}, gpu), ConfigError);
   EXPECT_THROW(operator_calls("clone()", {1 << 21, 1 << 20}, gpu), ConfigError);
+  EXPECT_THROW(operator_calls("topk(1)", {1, 50'000}, models::GpuSpec{}), ConfigError);
   EXPECT_THROW(operator_calls("topk(0)", {1, 8}, gpu), ConfigError);
   EXPECT_THROW(operator_calls("topk(9)", {1, 8}, gpu), ConfigError);
   for (const char* name :
