@@ -375,7 +375,7 @@ void Replay::allocate() {
   if (recorded_oom == line_->contains("at")) {
     contradiction(line_->dump(), "either at or oom");
   }
-  const std::optional<BlockHandle> block = allocator_.allocate(Bytes{size}, stream());
+  const allocator::Allocation block = allocator_.allocate(Bytes{size}, stream());
   compare_done();  // before the handle of a finished block gets its new owner
   if (!block) {
     result_ = "oom";

@@ -250,8 +250,16 @@ std::string Comparison::trailer(const Json& recorded) {
 
 std::string check_sglang_recording(std::istream& in, const std::string& path,
                                    const SglangScenario& scenario) {
+  constexpr std::int64_t kMaxSteps = 10'000'000;  // idle steps count, so a number could mean hours
   Comparison comparison(scenario);
   const auto run_to = [&](std::int64_t steps, const Json* recorded) -> std::string {
+    if (steps > kMaxSteps) {
+      throw ConfigError(Problem{path,
+                                "",
+                                fmt::format("{} steps", steps),
+                                fmt::format("at most {} steps", kMaxSteps),
+                                {}});
+    }
     while (comparison.executed() < steps) {
       const bool due = comparison.executed() == steps - 1;
       if (std::string found = comparison.step(due ? recorded : nullptr); !found.empty()) {

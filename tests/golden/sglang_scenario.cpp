@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -218,6 +219,22 @@ void SglangRun::step() {
   plan = &scheduler.schedule();
   output = scheduler.batches_in_flight() == scheduler.depth() ? &scheduler.complete() : nullptr;
   ++executed;
+}
+
+std::int64_t SglangRun::jump() {
+  std::int64_t limit = std::numeric_limits<std::int64_t>::max();
+  if (next_arrival_ < by_arrival_.size()) {
+    limit = scenario_.requests[by_arrival_[next_arrival_]].arrival_step - executed;
+  }
+  if (next_abort_ < scenario_.aborts.size()) {
+    limit = std::min(limit, scenario_.aborts[next_abort_].first - executed);
+  }
+  const std::int64_t steps = limit > 0 ? scheduler.steady_steps(limit) : 0;
+  if (steps > 0) {
+    steady = &scheduler.advance_steady(steps);
+    executed += steps;
+  }
+  return steps;
 }
 
 bool SglangRun::over() const { return next_arrival_ == by_arrival_.size() && scheduler.idle(); }

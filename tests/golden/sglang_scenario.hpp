@@ -35,12 +35,15 @@ class SglangRun {
   SglangRun(const SglangScenario& scenario, bool detail);
 
   void step();
+  // Further steps that are certain to be alike, up to the next arrival or abort; performs them.
+  std::int64_t jump();
   // Nothing lives, nothing comes.
   [[nodiscard]] bool over() const;
 
   std::int64_t executed = 0;  // steps so far
   const sglang::StepPlan* plan = nullptr;
   const sglang::StepOutput* output = nullptr;  // null: no result was due in this step
+  const sglang::SteadyJump* steady = nullptr;  // of the latest jump
   sglang::Scheduler scheduler;
 
  private:
@@ -54,5 +57,8 @@ class SglangRun {
 // behind the header.
 std::string check_sglang_recording(std::istream& in, const std::string& path,
                                    const SglangScenario& scenario);
+// "" if steps without detail and with fast-forward give what detailed single steps give, and no
+// slot is lost on the way.
+std::string check_sglang_fast_forward(const SglangScenario& scenario);
 
 }  // namespace oomcast::golden

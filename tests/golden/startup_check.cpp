@@ -4,12 +4,16 @@
 
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "models/gpu.hpp"
 #include "sim/engines/vllm/startup.hpp"
+#include "sim/engines/vllm/step_peaks.hpp"
 
 namespace oomcast::golden {
 namespace {
+
+using vllm::StepKind;
 
 using Complaints = std::vector<std::string>;
 
@@ -167,7 +171,114 @@ class Comparison {
   Complaints complaints_;
 };
 
+// How the recorded step ran: greedy, with the last chunk's rows.
+StepKind step_kind(const vllm::Deployment& deployment, std::int64_t tokens, std::int64_t requests,
+                   bool samples) {
+  const vllm::StepPeaks peaks(deployment, 0);
+  const vllm::Execution execution = peaks.execution_of(Tokens{tokens}, requests);
+  return {.execution = execution,
+          .sampling = samples ? vllm::Sampling::kGreedy : vllm::Sampling::kNone,
+          .attention = vllm::runs_in_graph(execution) ? vllm::AttentionRun::kSplits
+                                                      : vllm::AttentionRun::kRuns};
+}
+
+void check_steps(const Json& recorded, const vllm::Deployment& deployment, PeakPoints& points) {
+  for (const Json& step : recorded.value("steps", Json::array())) {
+    if (step.value("batch", "1x1").empty()) {
+      continue;  // a warm-up of the engine's, with metadata of its own
+    }
+    const auto tokens = step.at("tokens").get<std::int64_t>();
+    const auto requests = step.at("requests").get<std::int64_t>();
+    const Json& part = step.at("parts").back();
+    const bool samples = part.at("part") != "forward";
+    const opgraph::Program program(
+        vllm::step_graph(deployment, 0, step_kind(deployment, tokens, requests, samples)));
+    const Bytes got = program.peak({tokens, requests, requests}).bytes;
+    const double expected = part.at("peak_over_bytes").get<double>();
+    ++points.steps;
+    if (std::abs(static_cast<double>(got.count()) - expected) <=
+        std::max(8 * kMib, 0.02 * expected)) {
+      ++points.steps_within;
+    } else {
+      points.off.push_back(fmt::format("step of {} tokens, {} requests expected {:.1f} MiB got "
+                                       "{:.1f}",
+                                       tokens, requests, expected / kMib, to_gib(got) * 1024));
+    }
+  }
+}
+
+void check_graphs(const Json& recorded, const vllm::StageState& stage, PeakPoints& points) {
+  std::map<std::pair<std::string, std::int64_t>, double> expected;
+  for (const Json& graph : recorded.value("graphs", Json::array())) {
+    if (graph.at("when") == "capture") {
+      expected[{graph.at("mode") == "FULL" ? "full" : "piecewise",
+                graph.at("size").get<std::int64_t>()}] = graph.at("pool_growth_bytes").get<double>();
+    }
+  }
+  for (const vllm::CapturedGraph& graph : stage.graphs) {
+    const auto at = expected.find({std::string(name_of(graph.mode)), graph.size});
+    if (at == expected.end()) {
+      continue;
+    }
+    const auto got = static_cast<double>(graph.pool_growth.count());
+    ++points.graphs;
+    if (std::abs(got - at->second) <= std::max(2 * kMib, 0.05 * at->second)) {
+      ++points.graphs_within;
+    } else {
+      points.off.push_back(fmt::format("pool growth of {} {} expected {:.1f} MiB got {:.1f}",
+                                       name_of(graph.mode), graph.size, at->second / kMib,
+                                       got / kMib));
+    }
+  }
+}
+
+void check_live_tensors(const Json& recorded, const vllm::StageState& stage, PeakPoints& points) {
+  const Json& peak = recorded.value("peak_live_tensors", Json());
+  if (!peak.is_object()) {
+    return;
+  }
+  std::multiset<std::int64_t> ours;
+  for (const opgraph::LiveTensor& tensor : stage.profile_peak.tensors) {
+    ours.insert(tensor.bytes.count());
+  }
+  for (const Json& tensor : peak.at("top")) {
+    const auto bytes = tensor.at("bytes").get<std::int64_t>();
+    if (static_cast<double>(bytes) < kMib) {
+      continue;
+    }
+    ++points.tensors;
+    if (const auto at = ours.find(bytes); at != ours.end()) {
+      ours.erase(at);
+      ++points.tensors_found;
+    } else {
+      points.off.push_back(fmt::format("no tensor of {:.2f} MiB at the peak ({})",
+                                       static_cast<double>(bytes) / kMib,
+                                       tensor.at("frame").get<std::string>().substr(0, 60)));
+    }
+  }
+}
+
 }  // namespace
+
+PeakPoints check_peaks(const Json& recorded, const models::ModelSpec& model) {
+  PeakPoints points;
+  if (recorded.at("outcome") != "started") {
+    return points;
+  }
+  try {
+    const vllm::Deployment deployment = deployment_of(recorded, model);
+    const vllm::Startup startup = vllm::simulate_startup(deployment);
+    const std::string setting = recorded.at("setting").get<std::string>();
+    const vllm::StageState& stage =
+        startup.stages.at(setting.find("_rank1") != std::string::npos ? 1 : 0);
+    check_steps(recorded, deployment, points);
+    check_graphs(recorded, stage, points);
+    check_live_tensors(recorded, stage, points);
+  } catch (const ConfigError& error) {
+    points.off.emplace_back(fmt::format("refused: {}", error.what()));
+  }
+  return points;
+}
 
 std::vector<std::string> check_startup(const Json& recorded, const models::ModelSpec& model) {
   try {

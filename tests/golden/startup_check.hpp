@@ -22,4 +22,16 @@ namespace oomcast::golden {
 // A deployment that is refused gives one entry with the reason.
 std::vector<std::string> check_startup(const Json& recorded, const models::ModelSpec& model);
 
+// What the op graph says of the same run, point by point.
+struct PeakPoints {
+  int steps = 0;
+  int steps_within = 0;  // 2 % or 8 MiB of the recorded peak
+  int graphs = 0;
+  int graphs_within = 0;  // pool growth: 5 % or 2 MiB
+  int tensors = 0;        // of 1 MiB and more, alive at the peak of the profile run
+  int tensors_found = 0;  // with the same bytes in ours
+  std::vector<std::string> off;
+};
+PeakPoints check_peaks(const Json& recorded, const models::ModelSpec& model);
+
 }  // namespace oomcast::golden

@@ -163,6 +163,7 @@ bool StageStartup::profile() {
   const Tokens tokens = deployment_.max_num_batched_tokens;
   allocated_at_profile_ = allocated();
   highest_allocated_ = allocated_at_profile_;
+  profiling_ = true;
   const opgraph::StepShape shape{tokens.count(), sampled_rows(), sampled_rows()};
   if (!run(opgraph::Program(compile_graph(deployment_, state_.role)), shape, "profile") ||
       !run(opgraph::Program(
@@ -170,6 +171,7 @@ bool StageStartup::profile() {
            shape, "profile")) {
     return false;
   }
+  profiling_ = false;
   if (deployment_.runner_v2) {
     state_.memory.empty_cache();
   }
@@ -325,7 +327,7 @@ bool StageStartup::run(const opgraph::Program& program, const opgraph::StepShape
       }
       live[index_of(id)] = *made;
     }
-    if (allocated() > highest_allocated_) {
+    if (profiling_ && allocated() > highest_allocated_) {
       highest_allocated_ = allocated();
       highest = opgraph::OpId{op};
     }

@@ -89,6 +89,7 @@ class StageStartup {
   Bytes free_at_snapshot_;
   Bytes allocated_at_profile_;
   Bytes highest_allocated_;
+  bool profiling_ = false;
 };
 
 }  // namespace oomcast::vllm

@@ -459,11 +459,11 @@ class StepBuilder {
     if (spec.kind == FfnKind::kMoe) {
       return moe(spec, input);
     }
-    return reduced("MLP output, reduced", mlp(spec, spec.width, input));
+    return mlp(spec, spec.width, input, true);
   }
 
-  // Returns the rank's partial sum.
-  TensorId mlp(const FfnSpec& spec, std::int64_t whole_width, TensorId input) {
+  // Sums over the ranks inside, while its own variables live, or returns the rank's part.
+  TensorId mlp(const FfnSpec& spec, std::int64_t whole_width, TensorId input, bool reduces) {
     const std::int64_t width = local(whole_width);
     const bool gated = spec.kind == FfnKind::kGated || (spec.kind == FfnKind::kMoe && spec.gated);
     Variable up(graph_,
@@ -477,8 +477,9 @@ class StepBuilder {
     if (compiled() || !style_.mlp_keeps_gate_up) {
       up.drop();
     }
-    return linear("down_proj", *activated, width,
-                  per_token("MLP output", "T x H x b", model_.hidden));
+    const TensorId partial = linear("down_proj", *activated, width,
+                                    per_token("MLP output", "T x H x b", model_.hidden));
+    return reduces ? reduced("MLP output, reduced", partial) : partial;
   }
 
   // Timing a freshly compiled kernel flushes the L2 cache through a buffer of its size.
@@ -497,7 +498,7 @@ class StepBuilder {
                                              Leaf::kRuntimeIntermediates)));
     Variable shared(graph_);
     if (spec.shared_width > 0) {
-      shared = mlp(spec, spec.shared_width, input);
+      shared = mlp(spec, spec.shared_width, input, false);
     }
     Variable weights(graph_);
     Variable ids(graph_);
@@ -656,9 +657,11 @@ class StepBuilder {
             apply("all_gather", {*logits}, per_row("logits", "R x V x b", element_ * vocabulary));
       }
     }
-    const bool processed =
-        !v2 || kind_.sampling != Sampling::kProfile || profile_sampler_units(deployment_) > 1.0;
-    if (!processed) {
+    // The second runner of 0.26 and later touches logits only for requests that ask for it.
+    const bool as_they_are =
+        v2 && ((kind_.sampling == Sampling::kProfile && profile_sampler_units(deployment_) <= 1.0) ||
+               (kind_.sampling == Sampling::kGreedy && deployment_.rules.sampler_units_v2 != 1.5));
+    if (as_they_are) {
       return;  // 16-bit logits are sampled as they are
     }
     Variable wide(graph_, *logits);
