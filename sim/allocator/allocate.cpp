@@ -107,8 +107,7 @@ CachingAllocator::Request CachingAllocator::make_request(std::int64_t size, Stre
           is_small, settings_.expandable_segments};
 }
 
-std::optional<BlockHandle> CachingAllocator::allocate(Bytes size, StreamId stream,
-                                                      std::uint32_t tag) {
+Allocation CachingAllocator::allocate(Bytes size, StreamId stream, std::uint32_t tag) {
   OOMCAST_CHECK(size >= Bytes{}, "allocation of {} bytes", size.count());
   if (size == Bytes{}) {
     return BlockHandle::kNull;
@@ -117,7 +116,7 @@ std::optional<BlockHandle> CachingAllocator::allocate(Bytes size, StreamId strea
     last_oom_ = {};
     last_oom_.kind = OutOfMemory::Kind::kBeyondExabyte;
     last_oom_.requested = size;
-    return std::nullopt;
+    return {};
   }
   if ((complete_events_ != 0 || !deferred_.empty()) && !capturing_) [[unlikely]] {
     poll_events();
@@ -127,7 +126,7 @@ std::optional<BlockHandle> CachingAllocator::allocate(Bytes size, StreamId strea
   if (found.block == kNone) [[unlikely]] {
     found = find_memory(request);
     if (found.block == kNone) {
-      return std::nullopt;
+      return {};
     }
   }
   return hand_out(request, found, tag);
@@ -160,7 +159,7 @@ CachingAllocator::Found CachingAllocator::find_free(const Request& request) {
   if (request.size >= max_split_size_ && size >= request.size + max_non_split_rounding_) {
     return {};
   }
-  return {block, at};
+  return {block, true, at};
 }
 
 // Among expandable blocks the one whose segment has the least room to grow, comparing neighbours
@@ -212,16 +211,16 @@ BlockHandle CachingAllocator::hand_out(const Request& request, const Found& foun
   if (should_split(blocks_[id], request)) {
     const std::uint32_t rest = split_front(id, request.size);
     const std::int64_t rest_size = blocks_[rest].size;
-    if (found.in_list) {
-      free.replace(*found.in_list, key(rest_size), rest, before());
+    if (found.is_listed) {
+      free.replace(found.at, key(rest_size), rest, before());
     } else {
       insert_free(rest);
     }
     change = was_split ? Bytes{-request.size} : Bytes{rest_size};
     change_blocks = was_split ? 0 : 1;
   } else {
-    if (found.in_list) {
-      free.erase(*found.in_list);
+    if (found.is_listed) {
+      free.erase(found.at);
     }
     change = was_split ? Bytes{-blocks_[id].size} : Bytes{};
     change_blocks = was_split ? -1 : 0;
@@ -298,58 +297,57 @@ void CachingAllocator::complete_free(std::uint32_t id) {
   if (is_small) {
     stats_.small_active -= size;
   }
-  if (block.is_expandable) {
-    merge_free(id);
+  const bool is_expandable = block.is_expandable;
+  const Merged merged = merge_free(id);
+  if (is_expandable) {
     return;
   }
-  const bool joins_previous =
-      block.previous != kNone && blocks_[block.previous].state == BlockState::kFree;
-  const bool joins_next = block.next != kNone && blocks_[block.next].state == BlockState::kFree;
-  const std::int64_t joined = (joins_previous ? blocks_[block.previous].size : 0) +
-                              (joins_next ? blocks_[block.next].size : 0);
-  const Block& merged = blocks_[merge_free(id)];
-  const bool is_split = merged.previous != kNone || merged.next != kNone;
-  const Bytes change{(is_split ? merged.size : 0) - joined};
+  const Block& result = blocks_[merged.block];
+  const bool is_split = result.previous != kNone || result.next != kNone;
+  const Bytes change{(is_split ? result.size : 0) - merged.joined_bytes};
   stats_.inactive_split += change;
-  stats_.inactive_split_blocks +=
-      (is_split ? 1 : 0) - (joins_previous ? 1 : 0) - (joins_next ? 1 : 0);
+  stats_.inactive_split_blocks += (is_split ? 1 : 0) - merged.joined_blocks;
   if (is_small) {
     stats_.small_inactive_split += change;
   }
 }
 
-// Joins the block with free neighbours and lists the result, whose index is returned. The lowest
-// part keeps its index.
-std::uint32_t CachingAllocator::merge_free(std::uint32_t id) {
+// Joins the block with free neighbours and lists the result. The lowest part keeps its index.
+CachingAllocator::Merged CachingAllocator::merge_free(std::uint32_t id) {
   Block& block = blocks_[id];
   FreeIndex& free = lists_[block.list].free;
   const std::uint32_t previous = block.previous;
+  const std::uint32_t next = block.next;
   const bool joins_previous = previous != kNone && blocks_[previous].state == BlockState::kFree;
-  const bool joins_next = block.next != kNone && blocks_[block.next].state == BlockState::kFree;
+  const bool joins_next = next != kNone && blocks_[next].state == BlockState::kFree;
   block.state = BlockState::kFree;
   block.freed_at = searches_;
-  if (joins_previous) {
-    if (joins_next) {
-      remove_free(block.next);
-      absorb_next(id);
-    }
-    const FreeIndex::Position at = position(previous);
-    Block& lower = blocks_[previous];
-    // In PyTorch it is the freed object that survives.
-    std::swap(lower.uses, block.uses);
-    lower.freed_at = searches_;
-    absorb_next(previous);
-    free.replace(at, key(lower.size), previous, before());
-    return previous;
+  if (!joins_previous && !joins_next) {
+    free.insert(key(block.size), id, before());
+    return {id, 0, 0};
   }
-  if (joins_next) {
-    const FreeIndex::Position at = position(block.next);
+  if (!joins_previous) {
+    const std::int64_t joined = blocks_[next].size;
+    const FreeIndex::Position at = position(next);
     absorb_next(id);
     free.replace(at, key(block.size), id, before());
-    return id;
+    return {id, joined, 1};
   }
-  free.insert(key(block.size), id, before());
-  return id;
+  Block& lower = blocks_[previous];
+  Merged merged{previous, lower.size, 1};
+  if (joins_next) {
+    merged.joined_bytes += blocks_[next].size;
+    merged.joined_blocks += 1;
+    free.erase(position(next));
+    absorb_next(id);
+  }
+  const FreeIndex::Position at = position(previous);
+  // In PyTorch it is the freed object that survives.
+  std::swap(lower.uses, block.uses);
+  lower.freed_at = searches_;
+  absorb_next(previous);
+  free.replace(at, key(lower.size), previous, before());
+  return merged;
 }
 
 PoolId CachingAllocator::pool(BlockHandle block) const {

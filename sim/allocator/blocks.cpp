@@ -25,7 +25,9 @@ std::uint32_t CachingAllocator::new_block() {
 
 void CachingAllocator::drop_block(std::uint32_t block) {
   Block& dropped = blocks_[block];
-  drop_uses(dropped);
+  if (dropped.uses != kNone) {
+    drop_uses(dropped);
+  }
   dropped.state = BlockState::kSpare;
   dropped.next = spare_block_;
   spare_block_ = block;

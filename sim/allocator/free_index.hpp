@@ -53,18 +53,18 @@ class FreeIndex {
   template <typename Before>
   [[nodiscard]] Position locate(Key key, Id id, const Before& before) const {
     Position at = lower_bound(key);
-    while (at.chunk < chunks_.size()) {
+    // Nearly always the next key is another one.
+    while (at.chunk < chunks_.size() && chunks_[at.chunk].keys[at.slot] == key) [[unlikely]] {
       const Chunk& chunk = chunks_[at.chunk];
       // Whole chunks of equal keys are skipped at once.
       if (chunk.keys[chunk.count - 1] == key && before(chunk.ids[chunk.count - 1], id)) {
         at = {at.chunk + 1, 0};
         continue;
       }
-      while (at.slot < chunk.count && chunk.keys[at.slot] == key &&
-             before(chunk.ids[at.slot], id)) {
-        ++at.slot;
+      if (!before(chunk.ids[at.slot], id)) {
+        break;
       }
-      break;
+      ++at.slot;
     }
     return at;
   }

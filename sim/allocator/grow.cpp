@@ -119,7 +119,7 @@ CachingAllocator::Found CachingAllocator::grow(const Request& request, bool is_r
   stats_.oversize_segments += size >= max_split_size_ ? 1 : 0;
   stats_.device_allocs += 1;
   record_segment(Action::kSegmentAlloc, segments_[blocks_[block].segment], *address, size);
-  return {block, std::nullopt};
+  return {block, false, {}};
 }
 
 // Bytes of addresses that an expandable segment with this page size reserves: 9/8 of the device, or
@@ -192,7 +192,7 @@ CachingAllocator::Found CachingAllocator::grow_expandable(const Request& request
   if (candidate == kNone) {
     return {};
   }
-  return {candidate, position(candidate)};
+  return {candidate, true, position(candidate)};
 }
 
 // Maps whole pages over the first `size` bytes of an unmapped block and joins them with free
@@ -212,7 +212,7 @@ std::uint32_t CachingAllocator::map_block(std::uint32_t block, std::int64_t size
   if (mapped < blocks_[block].size) {
     insert_unmapped(split_front(block, mapped));
   }
-  const std::uint32_t joined = merge_free(block);
+  const std::uint32_t joined = merge_free(block).block;
   count_reserved(segment.list, mapped);
   stats_.device_allocs += 1;
   record_segment(Action::kSegmentMap, segment, address, mapped);

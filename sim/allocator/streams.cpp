@@ -41,12 +41,10 @@ void CachingAllocator::record_stream(BlockHandle handle, StreamId stream) {
 }
 
 void CachingAllocator::drop_uses(Block& block) {
-  if (block.uses != kNone) {
-    uses_[block.uses].recorded.clear();
-    uses_[block.uses].captured.clear();
-    spare_uses_.push_back(block.uses);
-    block.uses = kNone;
-  }
+  uses_[block.uses].recorded.clear();
+  uses_[block.uses].captured.clear();
+  spare_uses_.push_back(block.uses);
+  block.uses = kNone;
 }
 
 CachingAllocator::StreamEvents& CachingAllocator::events_of(StreamId stream) {

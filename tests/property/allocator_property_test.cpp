@@ -125,7 +125,7 @@ std::int64_t World::size() {
 }
 
 void World::allocate() {
-  const std::optional<BlockHandle> block = allocator_.allocate(Bytes{size()}, stream());
+  const Allocation block = allocator_.allocate(Bytes{size()}, stream());
   if (block && *block != BlockHandle::kNull) {
     caller_.live.push_back(*block);
   }
