@@ -5,7 +5,6 @@
 #include <tsl/robin_set.h>
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -15,13 +14,13 @@
 #include "sim/allocator/picture.hpp"
 #include "sim/core/digest.hpp"
 #include "sim/core/json.hpp"
+#include "tests/golden/allocator_scenario.hpp"
 
 namespace oomcast::golden {
 namespace {
 
 using allocator::Action;
 using allocator::AllocatorSettings;
-using allocator::AllocatorStats;
 using allocator::BlockHandle;
 using allocator::BlockUse;
 using allocator::CachingAllocator;
@@ -30,100 +29,6 @@ using allocator::StreamId;
 using allocator::TraceEvent;
 
 constexpr std::int64_t kMaxNumber = std::numeric_limits<std::int64_t>::max();
-
-struct StatName {
-  const char* name;
-  std::int64_t (*value)(const CachingAllocator&);
-};
-
-template <auto Member>
-std::int64_t stat(const CachingAllocator& allocator) {
-  const auto value = allocator.stats().*Member;
-  if constexpr (std::is_same_v<decltype(value), const Bytes>) {
-    return value.count();
-  } else {
-    return value;
-  }
-}
-
-constexpr std::array kStats = {
-    StatName{"allocated", stat<&AllocatorStats::allocated>},
-    StatName{"reserved", stat<&AllocatorStats::reserved>},
-    StatName{"active", stat<&AllocatorStats::active>},
-    StatName{"requested", stat<&AllocatorStats::requested>},
-    StatName{"inactive_split", stat<&AllocatorStats::inactive_split>},
-    StatName{"allocations", stat<&AllocatorStats::allocations>},
-    StatName{"segments", stat<&AllocatorStats::segments>},
-    StatName{"active_blocks", stat<&AllocatorStats::active_blocks>},
-    StatName{"inactive_split_blocks", stat<&AllocatorStats::inactive_split_blocks>},
-    StatName{"small_allocated", stat<&AllocatorStats::small_allocated>},
-    StatName{"small_reserved", stat<&AllocatorStats::small_reserved>},
-    StatName{"small_active", stat<&AllocatorStats::small_active>},
-    StatName{"small_inactive_split", stat<&AllocatorStats::small_inactive_split>},
-    StatName{"allocated_peak", stat<&AllocatorStats::allocated_peak>},
-    StatName{"reserved_peak", stat<&AllocatorStats::reserved_peak>},
-    StatName{"active_peak", stat<&AllocatorStats::active_peak>},
-    StatName{"requested_peak", stat<&AllocatorStats::requested_peak>},
-    StatName{"alloc_retries", stat<&AllocatorStats::alloc_retries>},
-    StatName{"ooms", stat<&AllocatorStats::ooms>},
-    StatName{"sync_all_streams", stat<&AllocatorStats::sync_all_streams>},
-    StatName{"device_allocs", stat<&AllocatorStats::device_allocs>},
-    StatName{"device_frees", stat<&AllocatorStats::device_frees>},
-    StatName{"oversize_allocations", stat<&AllocatorStats::oversize_allocations>},
-    StatName{"oversize_segments", stat<&AllocatorStats::oversize_segments>},
-    StatName{"oom_rejections", stat<&AllocatorStats::oom_rejections>},
-    StatName{"driver_used",
-             [](const CachingAllocator& allocator) { return allocator.device().used().count(); }}};
-
-struct Scenario {
-  allocator::DeviceConfig device;
-  AllocatorSettings settings;
-  std::vector<const StatName*> stats;
-};
-
-Scenario read_scenario(const Json& header, const std::string& file) {
-  Problems problems;
-  const JsonView view(header, file, "", problems);
-  problems.raise_if_any();
-  Scenario scenario;
-  if (!view.text("scenario")) {
-    view.complain("scenario", "a recording's first line");
-  }
-  scenario.device.total = Bytes{view.integer("device_total", 1, kMaxNumber).value_or(0)};
-  scenario.device.base_used = Bytes{view.integer("base_used", 0, kMaxNumber).value_or(0)};
-  if (!view.has("device_total") || !view.has("base_used")) {
-    view.complain("device_total", "device_total and base_used");
-  }
-  const std::string addresses = view.text("addresses").value_or("");
-  if (addresses == "ascending") {
-    scenario.device.addresses = allocator::AddressPolicy::kAscending;
-  } else if (addresses == "descending") {
-    scenario.device.addresses = allocator::AddressPolicy::kDescending;
-  } else if (addresses != "first_fit") {
-    view.complain("addresses", "ascending, descending or first_fit");
-  }
-  std::vector<std::string> names;
-  for (const StatName& known : kStats) {
-    names.emplace_back(known.name);
-  }
-  const std::optional<std::vector<std::string>> stats = view.texts("stats");
-  if (!stats) {
-    view.complain("stats", "names of statistics");
-  }
-  for (const std::string& name : stats.value_or(std::vector<std::string>{})) {
-    const auto known = std::find(names.begin(), names.end(), name);
-    if (known == names.end()) {
-      problems.add({file, "stats", name, "a known statistic", did_you_mean(name, names)});
-      continue;
-    }
-    scenario.stats.push_back(&kStats[static_cast<std::size_t>(known - names.begin())]);
-  }
-  std::vector<std::string> warnings;
-  scenario.settings = allocator::parse_allocator_settings(view.text("conf").value_or(""),
-                                                          file + ": conf", problems, warnings);
-  problems.raise_if_any();
-  return scenario;
-}
 
 // PyTorch releases private pools in the order of a hash table: within a run of releases only the
 // order within each pool is compared.
@@ -151,7 +56,7 @@ Json by_pool(const Json& actions, const tsl::robin_map<std::int64_t, PoolId>& po
 
 class Replay {
  public:
-  Replay(const Scenario& scenario, const std::string& file)
+  Replay(const AllocatorScenario& scenario, const std::string& file)
       : scenario_(scenario), file_(file), allocator_(scenario.device, scenario.settings) {
     allocator_.trace_to(&trace_);
   }
@@ -176,7 +81,7 @@ class Replay {
   }
 
   std::int64_t integer(const char* key, std::int64_t low = 0, std::int64_t high = kMaxNumber) const;
-  [[nodiscard]] StreamId stream(const char* key = "stream") const;
+  [[nodiscard]] StreamId stream() const;
   [[nodiscard]] PoolId pool() const;
   [[nodiscard]] BlockHandle live_block() const;
   [[nodiscard]] PoolId used_pool() const;
@@ -194,7 +99,7 @@ class Replay {
   void compare_stats();
   [[nodiscard]] Json driver_actions() const;
 
-  const Scenario& scenario_;
+  const AllocatorScenario& scenario_;
   const std::string& file_;
   CachingAllocator allocator_;
   allocator::Trace trace_;
@@ -224,9 +129,8 @@ std::int64_t Replay::integer(const char* key, std::int64_t low, std::int64_t hig
   return *value;
 }
 
-StreamId Replay::stream(const char* key) const {
-  return line_->contains(key) && !(*line_)[key].is_null() ? StreamId{integer(key)}
-                                                          : StreamId::kDefault;
+StreamId Replay::stream() const {
+  return line_->contains("stream") ? StreamId{integer("stream")} : StreamId::kDefault;
 }
 
 PoolId Replay::pool() const { return PoolId{integer("pool", 1)}; }
@@ -360,7 +264,7 @@ void Replay::perform_on_pool(const std::string& op) {
     if (allocator_.is_routed(id)) {
       contradiction(op, "a pool that no allocations go to yet");
     }
-    const bool any = !line_->contains("stream") || (*line_)["stream"].is_null();
+    const bool any = line_->contains("stream") && (*line_)["stream"].is_null();
     allocator_.begin_pool(id, any ? std::nullopt : std::optional<StreamId>{stream()});
   }
 }
@@ -607,7 +511,7 @@ std::string check_allocator_recording(workloads::LineReader& in, std::string* pi
   if (!in.next(line)) {
     throw ConfigError(Problem{in.name(), "", "an empty file", "a recording", {}});
   }
-  const Scenario scenario = read_scenario(parse(), in.name());
+  const AllocatorScenario scenario = read_allocator_scenario(parse(), in.name());
   Replay replay(scenario, in.name());
   while (in.next(line)) {
     std::string difference = replay.call(parse(), in.place());

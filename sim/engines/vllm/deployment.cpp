@@ -9,6 +9,7 @@
 
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
+#include "sim/kernels/gemm.hpp"
 
 namespace oomcast::vllm {
 namespace {
@@ -61,7 +62,7 @@ class Resolver {
     batch_limits();
     features();
     graphs();
-    allocator_conf();
+    torch_settings();
     models_own_rules();
     problems_.raise_if_any();
     return std::move(out_);
@@ -596,13 +597,18 @@ class Resolver {
   }
 
   // PyTorch reads the first of its variables that is set.
-  void allocator_conf() {
+  void torch_settings() {
     for (const std::string_view name : allocator::kConfVariables) {
       if (const auto text = line().variable(name)) {
         out_.allocator_settings =
             allocator::parse_allocator_settings(*text, name, problems_, out_.warnings);
         break;
       }
+    }
+    out_.cublas_workspace = kernels::cublas_default_workspace(out_.rules.torch, out_.gpu);
+    if (const auto text = line().variable("CUBLAS_WORKSPACE_CONFIG")) {
+      out_.cublas_workspace =
+          kernels::cublas_workspace_config(*text, out_.cublas_workspace, problems_, out_.warnings);
     }
     if (out_.allocator_settings.backend != allocator::Backend::kNative) {
       problems_.add({"launch line", "backend", "cudaMallocAsync", "native",

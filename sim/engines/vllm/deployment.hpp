@@ -74,6 +74,7 @@ struct Deployment {
   Assumed assumed;
   StartupRules rules;
   allocator::AllocatorSettings allocator_settings;  // from the launch line's environment
+  Bytes cublas_workspace;                           // of one handle and stream
 
   int tp = 1;
   int pp = 1;

@@ -28,12 +28,6 @@ double profile_sampler_units(const Deployment& deployment) {
   return deployment.runner_v2 ? half_units + 0.5 : half_units - 0.5;
 }
 
-Bytes cublas_workspace(const models::GpuSpec& gpu) {
-  constexpr Bytes kHopper{33'554'432};
-  constexpr Bytes kOlder{8'519'680};
-  return gpu.compute_major >= 9 ? kHopper : kOlder;
-}
-
 Bytes sampler_buffer(const Deployment& deployment, std::int64_t rows) {
   if (deployment.runner_v2 || !deployment.rules.sampler_buffer_v1) {
     return Bytes{0};
@@ -45,12 +39,36 @@ Bytes sampler_buffer(const Deployment& deployment, std::int64_t rows) {
          detail::checked_mul(static_cast<std::int64_t>(programs), deployment.model->vocabulary);
 }
 
-Bytes expert_workspace_per_token(const Deployment& deployment, const FfnSpec& ffn) {
-  const std::int64_t width =
-      deployment.ep > 1 ? ffn.expert_width : div_ceil(ffn.expert_width, deployment.tp);
-  const std::int64_t hidden = deployment.model->hidden;
-  const std::int64_t columns = std::max(width, hidden) + std::max(2 * width, hidden);
-  return Bytes{element_bytes(deployment)} * detail::checked_mul(ffn.experts_per_token, columns);
+kernels::ExpertKernel expert_kernel(const Deployment& deployment) {
+  using kernels::ExpertKernel;
+  const auto& quantization = deployment.model->quantization;
+  if (!quantization) {
+    return ExpertKernel::kTriton;
+  }
+  const int compute = deployment.gpu.compute_major;
+  if (quantization->method == "mxfp4") {
+    return compute >= 10 ? ExpertKernel::kTrtllmGen : ExpertKernel::kGptOssTriton;
+  }
+  if (quantization->weight_float && quantization->weight_bits == 4) {
+    return compute >= 10 ? ExpertKernel::kFlashInferCutlass : ExpertKernel::kMarlin;
+  }
+  if (!quantization->weight_float && quantization->weight_bits < 8) {
+    return ExpertKernel::kMarlin;
+  }
+  return ExpertKernel::kTriton;
+}
+
+Bytes expert_workspace(const Deployment& deployment, const FfnSpec& ffn, Tokens tokens) {
+  kernels::ExpertShape shape;
+  const auto chunk = kernels::vllm_expert_chunk(deployment.launch.version);
+  shape.tokens = chunk ? std::min(*chunk, tokens.count()) : tokens.count();
+  shape.experts_per_token = ffn.experts_per_token;
+  shape.experts = ffn.experts;
+  shape.local_experts = div_ceil(ffn.experts, deployment.ep);
+  shape.hidden = deployment.model->hidden;
+  shape.width = deployment.ep > 1 ? ffn.expert_width : div_ceil(ffn.expert_width, deployment.tp);
+  shape.element_bytes = element_bytes(deployment);
+  return device_bytes(kernels::vllm_expert_workspace(shape, expert_kernel(deployment)));
 }
 
 bool uses_cublas(const Deployment& deployment) {

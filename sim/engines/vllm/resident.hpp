@@ -11,6 +11,7 @@
 #include "sim/core/units.hpp"
 #include "sim/engines/vllm/deployment.hpp"
 #include "sim/engines/vllm/step_program.hpp"
+#include "sim/kernels/moe.hpp"
 #include "sim/opgraph/program.hpp"
 
 namespace oomcast::vllm {
@@ -18,16 +19,13 @@ namespace oomcast::vllm {
 // Sampler peak in u of the profile run, for this version, runner and dtype.
 double profile_sampler_units(const Deployment& deployment);
 
-// PyTorch's cuBLAS workspace of one handle and stream: 32 MiB from compute capability 9, 8.1
-// before.
-Bytes cublas_workspace(const models::GpuSpec& gpu);
-
 // The Triton top-k/top-p sampler's buffer, kept once made: min(pow2ceil(min(SM, R)), SM) x V x 4 B.
 Bytes sampler_buffer(const Deployment& deployment, std::int64_t rows);
 
-// M x k x (max(A, K) + max(N, K)) x b for one token (M = 1), with N = 2I local, A = N/2, K = H: the
-// Triton experts' two workspaces, shared by all layers and kept.
-Bytes expert_workspace_per_token(const Deployment& deployment, const models::FfnSpec& ffn);
+// The kernel that runs the experts of this model on this card.
+kernels::ExpertKernel expert_kernel(const Deployment& deployment);
+// Its workspace for `tokens` tokens, shared by all layers and kept.
+Bytes expert_workspace(const Deployment& deployment, const models::FfnSpec& ffn, Tokens tokens);
 
 // Whether the layers' matrix products go through cuBLAS; packed integer weights have own kernels.
 bool uses_cublas(const Deployment& deployment);

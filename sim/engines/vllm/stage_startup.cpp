@@ -7,9 +7,12 @@
 #include <utility>
 
 #include "models/load.hpp"
+#include "sim/comm/all_reduce.hpp"
+#include "sim/comm/nccl.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
 #include "sim/engines/vllm/resident.hpp"
+#include "sim/kernels/attention.hpp"
 
 namespace oomcast::vllm {
 namespace {
@@ -26,26 +29,64 @@ Leaf ledger_leaf(models::WeightLeaf leaf) {
   return Leaf::kModelWeights;
 }
 
-// The communicators of one tensor-parallel group before any collective: per channel 6 MiB, per NVLS
-// channel 2 MiB and about 6 MiB (facts: runtime 4.3), and vLLM's custom all-reduce with two buffers
-// of 8 MiB and 8 MiB of addresses (5.1).
-Bytes communicator_bytes(const Deployment& deployment) {
-  if (deployment.tp == 1 && deployment.pp == 1) {
-    return Bytes{0};
-  }
-  const bool nvlink = deployment.gpu.nvlink_bandwidth > 0;
-  const std::int64_t channels = nvlink ? 32 : 4;
-  const std::int64_t nvls = nvlink && deployment.gpu.compute_major >= 9 ? 16 : 0;
-  const Bytes group = kMiB * (6 * channels + 2 * nvls + 6);
-  const bool custom = deployment.tp > 1 && !deployment.launch.on("disable-custom-all-reduce");
-  return group + (custom ? kMiB * 24 : Bytes{0});
+// The link between the ranks of one node; groups of this simulator lie within a node.
+comm::RankGroup group_of(const Deployment& deployment, int ranks) {
+  comm::RankGroup group;
+  group.ranks = ranks;
+  group.link = deployment.gpu.nvlink_bandwidth > 0 ? comm::Link::kNvSwitch : comm::Link::kPcie;
+  group.gpu = &deployment.gpu;
+  return group;
 }
 
-// FlashInfer's planner and split buffers, made with the attention metadata builder (facts: vLLM
-// 3.5): 394 MiB on cards where it is the default.
-Bytes attention_workspace(const Deployment& deployment) {
-  return deployment.attention_backend.rfind("FLASHINFER", 0) == 0 ? kMiB * 394 : Bytes{0};
+// NCCL's communicators as they are before any collective, and vLLM's own all-reduce.
+Bytes communicator_bytes(const Deployment& deployment) {
+  Bytes bytes;
+  for (const int ranks : {deployment.tp, deployment.pp}) {
+    if (ranks > 1) {
+      const comm::NcclMemory nccl = comm::nccl_memory(group_of(deployment, ranks), {}, {});
+      bytes += device_bytes(nccl.at_creation);
+    }
+  }
+  if (deployment.tp > 1) {
+    comm::GroupSetup setup;
+    setup.engine.version = deployment.launch.version;
+    setup.custom = !deployment.launch.on("disable-custom-all-reduce");
+    bytes += device_bytes(comm::tensor_group_buffers(group_of(deployment, deployment.tp), setup));
+  }
+  return bytes;
 }
+
+// FlashInfer's float and planner buffers, made with the attention metadata builder.
+Bytes attention_workspace(const Deployment& deployment) {
+  if (deployment.attention_backend.rfind("FLASHINFER", 0) != 0) {
+    return Bytes{0};
+  }
+  kernels::FlashInferEngine engine;
+  engine.version = deployment.launch.version;
+  return device_bytes(kernels::flashinfer(engine));
+}
+
+// PyTorch's allocator does not split blocks from this size on while the engine loads or profiles.
+class SplitLimit {
+ public:
+  SplitLimit(allocator::CachingAllocator& torch, Bytes limit)
+      : torch_(torch), usual_(torch.settings()) {
+    if (limit > Bytes{0}) {
+      allocator::AllocatorSettings limited = usual_;
+      limited.max_split_size = limit;
+      torch_.set_settings(limited);
+    }
+  }
+  ~SplitLimit() { torch_.set_settings(usual_); }
+  SplitLimit(const SplitLimit&) = delete;
+  SplitLimit& operator=(const SplitLimit&) = delete;
+  SplitLimit(SplitLimit&&) = delete;
+  SplitLimit& operator=(SplitLimit&&) = delete;
+
+ private:
+  allocator::CachingAllocator& torch_;
+  allocator::AllocatorSettings usual_;
+};
 
 }  // namespace
 
@@ -94,7 +135,7 @@ bool StageStartup::communicators() {
 
 bool StageStartup::first_snapshot() {
   if (deployment_.rules.cublas_before_snapshot &&
-      !allocate(Leaf::kWorkspaceGemm, cublas_workspace(deployment_.gpu), "communicators")) {
+      !allocate(Leaf::kWorkspaceGemm, deployment_.cublas_workspace, "communicators")) {
     return false;
   }
   const double wanted =
@@ -122,15 +163,11 @@ bool StageStartup::load() {
     return false;
   }
   const Bytes before = allocated();
-  allocator::CachingAllocator& torch = state_.memory.torch();
-  const allocator::AllocatorSettings usual = torch.settings();
-  if (deployment_.rules.load_max_split > Bytes{0}) {
-    allocator::AllocatorSettings loading = usual;
-    loading.max_split_size = deployment_.rules.load_max_split;
-    torch.set_settings(loading);
+  bool loaded = false;
+  {
+    const SplitLimit limit(state_.memory.torch(), deployment_.rules.load_max_split);
+    loaded = load_weights();
   }
-  const bool loaded = load_weights();
-  torch.set_settings(usual);
   state_.memory.empty_cache();
   // The engine's log counts blocks.
   state_.weights = allocated() - before;
@@ -164,11 +201,7 @@ bool StageStartup::profile() {
   allocated_at_profile_ = allocated();
   highest_allocated_ = allocated_at_profile_;
   profiling_ = true;
-  const opgraph::StepShape shape{tokens.count(), sampled_rows(), sampled_rows()};
-  if (!run(opgraph::Program(compile_graph(deployment_, state_.role)), shape, "profile") ||
-      !run(opgraph::Program(
-               step_graph(deployment_, state_.stage, profile_kind(deployment_, state_.role))),
-           shape, "profile")) {
+  if (!run_profile({tokens.count(), sampled_rows(), sampled_rows()})) {
     return false;
   }
   profiling_ = false;
@@ -178,6 +211,14 @@ bool StageStartup::profile() {
   const bool tried = trial_capture();
   state_.memory.empty_cache();
   return tried && appear_outside_torch() && end_phase("profile");
+}
+
+bool StageStartup::run_profile(const opgraph::StepShape& shape) {
+  const SplitLimit limit(state_.memory.torch(), deployment_.rules.profile_max_split);
+  return run(opgraph::Program(compile_graph(deployment_, state_.role)), shape, "profile") &&
+         run(opgraph::Program(
+                 step_graph(deployment_, state_.stage, profile_kind(deployment_, state_.role))),
+             shape, "profile");
 }
 
 bool StageStartup::trial_capture() {

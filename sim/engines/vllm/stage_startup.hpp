@@ -67,6 +67,7 @@ class StageStartup {
 
   // Pieces of phases.
   bool load_weights();
+  bool run_profile(const opgraph::StepShape& shape);
   bool trial_capture();
   bool appear_outside_torch();
 

@@ -60,6 +60,16 @@ class Reader {
   std::int64_t integer(const std::string& key) const {
     return static_cast<std::int64_t>(number(key));
   }
+  Version version(const std::string& key) const {
+    const Json* row = rule(key);
+    const auto value = row != nullptr && row->at("value").is_string()
+                           ? parse_version(row->at("value").get<std::string>())
+                           : std::nullopt;
+    if (row != nullptr && !value) {
+      problems_.add({kFile, "rules." + key, row->at("value").dump(), "a version", ""});
+    }
+    return value.value_or(Version{});
+  }
   template <typename Enum>
   Enum choice(const std::string& key, const std::map<std::string, Enum>& choices) const {
     const Json* row = rule(key);
@@ -172,6 +182,8 @@ StartupRules startup_rules_for(const Version& version) {
   rules.long_log_names_model = read.boolean("long_log_names_model");
   rules.interleaved_rope_factor = read.integer("interleaved_rope_factor");
   rules.load_max_split = kMiB * read.integer("load_max_split_mib");
+  rules.profile_max_split = kMiB * read.integer("profile_max_split_mib");
+  rules.torch = read.version("torch");
 
   auto& notes = rules.provenance;
   rules.non_torch_single = kMiB * read.measured("non_torch_single_mib", notes);

@@ -50,7 +50,10 @@ struct StartupRules {
   bool window_in_flight_batches = false;
   bool long_log_names_model = false;
   std::int64_t interleaved_rope_factor = 4;  // positions of interleaved multimodal rope tables
-  Bytes load_max_split;                      // max_split_size while loading; 0: unlimited
+  // max_split_size of PyTorch's allocator while loading and in the profile run; 0: as it was.
+  Bytes load_max_split;
+  Bytes profile_max_split;
+  Version torch;
 
   // Measured quantities, with the uncertainty the file states.
   Bytes non_torch_single;

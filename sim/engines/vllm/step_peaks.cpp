@@ -4,6 +4,12 @@
 
 namespace oomcast::vllm {
 
+StepKind serving_kind(const Deployment& deployment, int stage, Execution execution) {
+  return {.execution = execution,
+          .sampling = role_of(deployment, stage).last ? Sampling::kRandom : Sampling::kNone,
+          .attention = runs_in_graph(execution) ? AttentionRun::kSplits : AttentionRun::kRuns};
+}
+
 StepPeaks::StepPeaks(const Deployment& deployment, int stage)
     : uncaptured_(deployment.enforce_eager ? Execution::kEager : Execution::kCompiled),
       piecewise_(has_piecewise(deployment.cudagraph_mode)),
@@ -11,14 +17,9 @@ StepPeaks::StepPeaks(const Deployment& deployment, int stage)
   if (!deployment.capture_sizes.empty()) {
     captured_ = Tokens{deployment.capture_sizes.back()};
   }
-  const Sampling sampling = role_of(deployment, stage).last ? Sampling::kRandom : Sampling::kNone;
   const auto add = [&](Execution execution) {
-    const opgraph::Program program(step_graph(deployment, stage,
-                                              {.execution = execution,
-                                               .sampling = sampling,
-                                               .attention = runs_in_graph(execution)
-                                                                ? AttentionRun::kSplits
-                                                                : AttentionRun::kRuns}));
+    const opgraph::Program program(
+        step_graph(deployment, stage, serving_kind(deployment, stage, execution)));
     for (const opgraph::Program::Moment& moment : program.envelope()) {
       Moment& own = moments_[index_of(execution)].emplace_back();
       own.live = moment.live;

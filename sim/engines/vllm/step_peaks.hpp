@@ -12,6 +12,9 @@
 
 namespace oomcast::vllm {
 
+// How a serving step with this way of execution runs on the stage.
+StepKind serving_kind(const Deployment& deployment, int stage, Execution execution);
+
 class StepPeaks {
  public:
   // Leaves that a step's tensors belong to.

@@ -154,7 +154,7 @@ class StepBuilder {
     }
     cublas_made_ = true;
     TensorInfo workspace{"cuBLAS workspace", "by GPU generation", Leaf::kWorkspaceGemm,
-                         Affine::fixed(cublas_workspace(deployment_.gpu))};
+                         Affine::fixed(deployment_.cublas_workspace)};
     workspace.kept = true;
     graph_.make(id, std::move(workspace));
   }
@@ -477,8 +477,8 @@ class StepBuilder {
     if (compiled() || !style_.mlp_keeps_gate_up) {
       up.drop();
     }
-    const TensorId partial = linear("down_proj", *activated, width,
-                                    per_token("MLP output", "T x H x b", model_.hidden));
+    const TensorId partial =
+        linear("down_proj", *activated, width, per_token("MLP output", "T x H x b", model_.hidden));
     return reduces ? reduced("MLP output, reduced", partial) : partial;
   }
 
@@ -521,11 +521,13 @@ class StepBuilder {
 
   TensorId experts(const FfnSpec& spec, const std::vector<TensorId>& reads) {
     const OpId id = op("fused experts", reads);
-    const Bytes workspace = expert_workspace_per_token(deployment_, spec);
-    if (kind_.first_run && workspace > made_workspace_) {
+    const Bytes workspace =
+        kind_.first_run ? expert_workspace(deployment_, spec, deployment_.max_num_batched_tokens)
+                        : Bytes{0};
+    if (workspace > made_workspace_) {
       made_workspace_ = workspace;
-      TensorInfo info = per_token_bytes("expert workspaces", "T x k x (max(I, H) + max(2I, H)) x b",
-                                        workspace, Leaf::kWorkspaceMoe);
+      TensorInfo info{"expert workspaces", "of max_num_batched_tokens, by kernel",
+                      Leaf::kWorkspaceMoe, Affine::fixed(workspace)};
       info.kept = true;
       graph_.make(id, std::move(info));
     }
@@ -659,8 +661,9 @@ class StepBuilder {
     }
     // The second runner of 0.26 and later touches logits only for requests that ask for it.
     const bool as_they_are =
-        v2 && ((kind_.sampling == Sampling::kProfile && profile_sampler_units(deployment_) <= 1.0) ||
-               (kind_.sampling == Sampling::kGreedy && deployment_.rules.sampler_units_v2 != 1.5));
+        v2 &&
+        ((kind_.sampling == Sampling::kProfile && profile_sampler_units(deployment_) <= 1.0) ||
+         (kind_.sampling == Sampling::kGreedy && deployment_.rules.sampler_units_v2 != 1.5));
     if (as_they_are) {
       return;  // 16-bit logits are sampled as they are
     }
