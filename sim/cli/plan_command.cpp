@@ -3,13 +3,16 @@
 #include "sim/cli/command.hpp"
 #include "sim/core/atomic_output.hpp"
 #include "sim/report/text.hpp"
+#include "sim/run/explain_peak.hpp"
 
 namespace oomcast::cli {
 
 int run_plan(const Arguments& arguments) {
   po::options_description options = deployment_options();
-  options.add_options()("out", po::value<std::string>(),
-                        "new folder for plan.json, config.resolved.json and summary.txt");
+  options.add_options()("explain-peak", po::bool_switch(),
+                        "the profile run's peak tensor by tensor, with formulas and live ranges")(
+      "out", po::value<std::string>(),
+      "new folder for plan.json, config.resolved.json and summary.txt");
   po::variables_map values;
   if (!parse(
           arguments, options,
@@ -20,7 +23,10 @@ int run_plan(const Arguments& arguments) {
     return kFits;
   }
   const Plan plan = make_plan(resolve_deployment(values).deployment);
-  const OrderedJson json = plan_json(plan);
+  OrderedJson json = plan_json(plan);
+  if (values["explain-peak"].as<bool>()) {
+    json["explain_peak"] = explain_peak_json(plan);
+  }
   if (values.count("out") != 0) {
     OutputFolder folder(values["out"].as<std::string>());
     folder.write("plan.json", json.dump(2) + "\n");

@@ -115,6 +115,24 @@ Program::Peak Program::peak(const StepShape& shape) const {
   return {moment.live.at(shape), moment.op};
 }
 
+std::optional<Program::Peak> Program::peak_among(
+    const StepShape& shape, const std::function<bool(const OpGraph::OpInfo&)>& which) const {
+  std::optional<Peak> best;
+  Bytes live;
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    for (const TensorId id : steps_[i].made) {
+      live += graph_.info(id).bytes.at(shape);
+    }
+    if (which(graph_.info(op_id(i))) && (!best || live > best->bytes)) {
+      best = Peak{live, op_id(i)};
+    }
+    for (const TensorId id : steps_[i].freed) {
+      live -= graph_.info(id).bytes.at(shape);
+    }
+  }
+  return best;
+}
+
 std::array<Bytes, kLeafCount> Program::peak_by_leaf(const StepShape& shape) const {
   std::array<Bytes, kLeafCount> out{};
   if (!envelope_.empty()) {

@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +49,10 @@ class Program {
     OpId op{};
   };
   [[nodiscard]] Peak peak(const StepShape& shape) const;
+  // The highest moment among the ops that `which` accepts, by walking all of them; nothing if it
+  // accepts none.
+  [[nodiscard]] std::optional<Peak> peak_among(
+      const StepShape& shape, const std::function<bool(const OpGraph::OpInfo&)>& which) const;
   // Bytes by leaf at that moment.
   [[nodiscard]] std::array<Bytes, kLeafCount> peak_by_leaf(const StepShape& shape) const;
   [[nodiscard]] LiveSet live_set(OpId op, const StepShape& shape) const;

@@ -245,6 +245,39 @@ std::string workload(const OrderedJson& workload) {
   return out.empty() ? out : out + "\n";
 }
 
+std::string explained_moment(const OrderedJson& moment) {
+  std::string out =
+      fmt::format("\n  {}: {} at `{}`\n", moment.at("of").get<std::string>(),
+                  format_bytes(bytes_at(moment, "bytes")), moment.at("op").get<std::string>());
+  for (const OrderedJson& tensor : moment.at("tensors")) {
+    out += fmt::format("    {:>15}  {:<42}{:<14}{}\n", bytes_at(tensor, "bytes").count(),
+                       tensor.at("name").get<std::string>(), tensor.at("scope").get<std::string>(),
+                       tensor.at("formula").get<std::string>());
+  }
+  return out + fmt::format("    {:>15}  sum\n", bytes_at(moment, "bytes").count());
+}
+
+std::string explained_peaks(const OrderedJson& stages) {
+  std::string out;
+  for (const OrderedJson& stage : stages) {
+    out += fmt::format("\nProfile run of rank {}: {} tokens, {} rows with logits\n",
+                       stage.at("rank").get<int>(), stage.at("tokens").get<std::int64_t>(),
+                       stage.at("rows").get<std::int64_t>());
+    for (const OrderedJson& moment : stage.at("moments")) {
+      out += explained_moment(moment);
+    }
+    out += fmt::format(
+        "\n  tensors alone {}, in blocks of PyTorch's allocator {}\n\n  live ranges, first op to "
+        "last\n",
+        format_bytes(bytes_at(stage, "tensors_bytes")),
+        format_bytes(bytes_at(stage, "blocks_bytes")));
+    for (const OrderedJson& row : stage.at("live_ranges")) {
+      out += "  " + row.get<std::string>() + "\n";
+    }
+  }
+  return out;
+}
+
 std::string budget_part(const OrderedJson& plan) {
   std::string out = title(plan);
   if (!plan.at("ranks").empty()) {
@@ -275,6 +308,10 @@ std::string sparkline(const std::vector<double>& values, std::size_t width) {
 }
 
 std::string plan_text(const OrderedJson& plan) {
+  if (plan.contains("explain_peak")) {
+    return title(plan) + explained_peaks(plan.at("explain_peak")) + warnings(plan) +
+           outcome_text(plan.at("outcome"));
+  }
   return budget_part(plan) + warnings(plan) + outcome_text(plan.at("outcome"));
 }
 

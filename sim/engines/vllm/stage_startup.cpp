@@ -257,12 +257,13 @@ bool StageStartup::appear_outside_torch() {
 
 bool StageStartup::budget() {
   const StartupRules& rules = deployment_.rules;
+  state_.profile_increase = highest_allocated_ - allocated_at_profile_;
   const Bytes estimate = deployment_.graph_estimate_applied ? state_.graph_estimate : Bytes{0};
   if (rules.budget == Budget::kConsumed) {
     state_.consumed = free_at_snapshot_ - device_free();
     state_.activation_peak = highest_allocated_ - allocated();
   } else {
-    state_.activation_peak = highest_allocated_ - allocated_at_profile_;
+    state_.activation_peak = state_.profile_increase;
   }
   if (deployment_.assumed.activation_peak) {
     state_.activation_peak = *deployment_.assumed.activation_peak;

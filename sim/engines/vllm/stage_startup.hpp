@@ -29,7 +29,8 @@ struct StageState {
   // Measurements of the startup.
   Bytes requested;
   Bytes weights;
-  Bytes activation_peak;
+  Bytes profile_increase;  // blocks allocated at the profile run's highest moment, above its start
+  Bytes activation_peak;   // what the version's log calls it
   Bytes non_torch;
   Bytes consumed;
   Bytes available_kv;
