@@ -100,8 +100,9 @@ class CachingAllocator {
   [[nodiscard]] std::vector<SegmentLayout> layout() const;
   // torch.cuda.memory_snapshot()'s segments.
   [[nodiscard]] std::vector<SegmentSnapshot> snapshot() const;
-  // Equal digests: the same calls give the same results, and handles of live blocks mean the same.
-  // Statistics and tags do not enter. Cost: a few nanoseconds a block.
+  // Equal digests: the same calls give the same addresses, and handles of live blocks mean the
+  // same. Which handles later blocks get, statistics and tags do not enter. Cost: some 8 ns a
+  // block.
   [[nodiscard]] std::uint64_t state_digest() const;
   // Aborts if an internal list disagrees with the blocks.
   void verify() const;

@@ -87,22 +87,23 @@ std::vector<SegmentSnapshot> CachingAllocator::snapshot() const {
 }
 
 std::uint64_t CachingAllocator::state_digest() const {
+  constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15ULL;  // spreads what is added over the word
   Digest digest;
   const auto add = [&](auto value) { digest.add_word(static_cast<std::uint64_t>(value)); };
   // In the order of age, so that ages themselves need not enter.
   for (const std::uint32_t index : segments_by_age_) {
     const Segment& segment = segments_[index];
     const FreeList& list = lists_[segment.list];
-    add(segment.address);
-    add(segment.page);
-    add(list.stream);
-    add((static_cast<std::int64_t>(pools_[list.pool].id) << 1) + (list.is_small ? 1 : 0));
+    add(segment.address + (list.is_small ? 1 : 0));
+    add(segment.page + static_cast<std::int64_t>(list.stream));
+    if (list.pool != 0) {
+      add(pools_[list.pool].id);
+    }
     for (std::uint32_t id = segment.first; id != kNone; id = blocks_[id].next) {
       const Block& block = blocks_[id];
       add((block.size << 3) + static_cast<std::int64_t>(block.state));
       if (block.state == BlockState::kAllocated || block.state == BlockState::kPending) {
-        add(block.requested);
-        add(id);
+        add(static_cast<std::uint64_t>(block.requested) * kOdd + id);
       } else if (counts_searches_) {
         add(searches_ - block.freed_at);
       }
