@@ -70,8 +70,6 @@ class KvCache {
   }
   // Slots of `tokens` tokens in whole pages; whether they were there.
   [[nodiscard]] bool take(std::int64_t slots);
-  // Whether make_room(tokens) would evict nothing.
-  [[nodiscard]] bool room_is_free(std::int64_t tokens) const { return tokens <= pools_.free(); }
 
   // The request's window moves on to where it computes position `at`: window slots it can no longer
   // see go back.

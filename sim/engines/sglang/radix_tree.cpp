@@ -17,7 +17,12 @@ std::uint64_t RadixTree::child_key(NodeId parent, std::uint64_t front) const {
 NodeId RadixTree::find_child(NodeId parent, const kv::TokenRuns& content,
                              kv::TokenRuns::Place place) const {
   const auto found = children_.find(child_key(parent, content.hash(place, pools_.page)));
-  return found == children_.end() ? kNoNode : found->second;
+  if (found == children_.end()) {
+    return kNoNode;
+  }
+  // Content of the same hash is not yet the same content.
+  const bool same = content.common(at(found->second).key, place, pools_.page) == pools_.page;
+  return same ? found->second : kNoNode;
 }
 
 NodeId RadixTree::new_node() {
@@ -278,11 +283,9 @@ void RadixTree::touch(NodeId node, std::int64_t time) {
 }
 
 void RadixTree::stamp_path(NodeId node) {
-  const std::int64_t deepest = tick();
-  const std::int64_t oldest = deepest - (std::int64_t{1} << kPathBits) + 1;
-  for (std::int64_t time = deepest; node != kRoot; node = at(node).parent) {
+  const std::int64_t time = tick();
+  for (; node != kRoot; node = at(node).parent) {
     touch(node, time);
-    time = std::max(time - 1, oldest);
   }
 }
 

@@ -4,9 +4,10 @@
 //   - A lookup that ends inside an edge splits it, at a page: lookups change the tree.
 //   - Leaf: no children and no lock. Whole leaves are evicted, in the policy's order.
 //   - A lock counts on a node and all its ancestors.
-//   - Access times. Before: all nodes of one walk get one time. 0.5.23: a lookup stamps its path,
-//     deepest last; an insert stamps each node as it walks; the lower half of a split is the
-//     newest.
+//   - Access times. Before: a walk stamps what it meets, all with one time. 0.5.23: a lookup stamps
+//     the path of its hit, an insert each node as it walks, and the lower half of a split is the
+//     newest. (Times of a path differ a little there. No decision can depend on that: of a path one
+//     node at a time is a leaf.)
 //
 // Sliding-window models (0.5.23): a node owns the window slots of its whole edge, or none (a
 // "tombstone"). A hit needs a window's length of them up to its end. Window slots are evicted by
@@ -132,7 +133,6 @@ class RadixTree {
     NodeId newer = kNoNode;  // window order
     NodeId older = kNoNode;
   };
-  struct Walk;
 
   [[nodiscard]] const Node& at(NodeId node) const { return nodes_[static_cast<std::size_t>(node)]; }
   Node& at(NodeId node) { return nodes_[static_cast<std::size_t>(node)]; }
@@ -145,7 +145,7 @@ class RadixTree {
                   std::int64_t length, std::int64_t priority);
   void remove_leaf(NodeId node);
   void evict_leaf(NodeId node);
-  std::int64_t tick() { return ++clock_ << kPathBits; }
+  std::int64_t tick() { return ++clock_; }
   void touch(NodeId node, std::int64_t time);
   void stamp_path(NodeId node);
   [[nodiscard]] LeafKey key_of(NodeId node) const;
@@ -167,10 +167,6 @@ class RadixTree {
   WindowMark lock_window(NodeId node);
   void unlock_window(NodeId node, WindowMark mark);
   void check_window() const;
-
-  // Ancestors of a stamped node are a little older than it: this many bits of a time tell them
-  // apart.
-  static constexpr int kPathBits = 21;
 
   TreeSettings settings_;
   SlotPools& pools_;

@@ -109,7 +109,7 @@ Added Scheduler::Impl::add(const RequestSpec& spec) {
         std::max<std::int64_t>(std::min(std::max<std::int64_t>(request.max_output, 0), room), 0);
   }
   if (spec.stop_after) {
-    request.stop_after = spec.stop_after->count();
+    request.stop_after = std::max<std::int64_t>(spec.stop_after->count(), 1);
   }
   request.prompt = stub ? 1 : asked;
   request.aborting = stub;

@@ -51,8 +51,8 @@ struct RequestSpec {
   // they sum to less, unshared content follows.
   std::span<const ContentSegment> prompt;
   Tokens max_output;
-  // The output ends with an end token after so many tokens, unless max_output or ignore_eos say
-  // otherwise. What the scheduler plans with is max_output.
+  // The output ends with an end token after so many tokens, at least one, unless max_output or
+  // ignore_eos say otherwise. What the scheduler plans with is max_output.
   std::optional<Tokens> stop_after;
   bool ignore_eos = false;
   // Segment whose token k is the k-th output token, so that later prompts can contain the output.

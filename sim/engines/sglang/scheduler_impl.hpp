@@ -192,7 +192,6 @@ class Scheduler::Impl {
   bool exclude_certain_finishes();
   [[nodiscard]] std::int64_t decode_need() const;
   void retract();
-  void retract_one(Slot slot, std::int64_t remaining);
   [[nodiscard]] std::vector<Slot> retraction_order() const;
   void give_up(Slot slot, std::int64_t remaining);  // KV freed, nothing published
   void slide_windows();

@@ -1,4 +1,4 @@
-// One live request as the scheduler sees it, the slots requests live in, and the running batch.
+// One live request as the scheduler sees it, and the slots requests live in.
 #pragma once
 
 #include <cstdint>

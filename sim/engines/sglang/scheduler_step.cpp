@@ -65,6 +65,12 @@ const StepPlan& Scheduler::Impl::schedule() {
   preemptions_ += static_cast<std::int64_t>(plan_.retracted.size() + plan_.preempted.size());
   ++step_;
   ++in_flight_;
+#ifndef NDEBUG
+  // Its cost is the state's, so not in each round.
+  if (step_ % 64 == 0) {
+    check_conservation();
+  }
+#endif
   return plan_;
 }
 

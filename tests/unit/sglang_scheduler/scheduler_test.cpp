@@ -261,6 +261,27 @@ TEST(SglangRetraction, TheYoungestWithTheLongestPromptGoesFirst) {
   EXPECT_EQ(engine.scheduler.waiting(), 1);
 }
 
+// Five decodes of the first come before the second prompt. 40 in prompts and 5 then: 27 decodes of
+// both leave 1 slot for 2 rows. The second has fewer outputs, so it goes although its prompt is
+// shorter.
+TEST(SglangRetraction, FewestOutputsGoFirst) {
+  SchedulerConfig config = config_of(100);
+  config.disable_radix_cache = true;
+  config.schedule_conservativeness = 0.01;
+  Engine engine(config);
+  engine.add(1, 30, 60);
+  for (int i = 0; i < 6; ++i) {
+    engine.round();
+  }
+  engine.add(2, 10, 40);
+  ASSERT_EQ(engine.round().kind, Kind::kPrefill);
+  for (int i = 0; i < 27; ++i) {
+    ASSERT_TRUE(engine.round().retracted.empty());
+  }
+  EXPECT_EQ(engine.scheduler.slots().free, Tokens{1});
+  EXPECT_EQ(engine.round().retracted, Ids{2});
+}
+
 TEST(SglangRatio, DecaysPerDecodeStepAndComesBackWhenIdle) {
   Engine engine(config_of(1000));
   engine.add(1, 10, 4);
