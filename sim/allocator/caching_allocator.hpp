@@ -28,6 +28,7 @@
 #include "sim/allocator/snapshot.hpp"
 #include "sim/allocator/stats.hpp"
 #include "sim/allocator/trace.hpp"
+#include "sim/core/digest.hpp"
 
 namespace oomcast::allocator {
 
@@ -286,6 +287,8 @@ class CachingAllocator {
                                            std::uint32_t handle);
   void record_segment(Action action, const Segment& segment, std::int64_t address,
                       std::int64_t size);
+  void digest_segments(Digest& digest) const;
+  void digest_pools_and_streams(Digest& digest) const;
   void count_reserved(std::uint32_t list, std::int64_t change);
   void refresh_settings();
 

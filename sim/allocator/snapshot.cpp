@@ -1,6 +1,7 @@
 // The allocator's state as seen from outside: layout, snapshot, digest, and a check of its own
 // lists.
 #include <algorithm>
+#include <bit>
 
 #include "sim/allocator/caching_allocator.hpp"
 #include "sim/core/digest.hpp"
@@ -86,9 +87,8 @@ std::vector<SegmentSnapshot> CachingAllocator::snapshot() const {
   return runs;
 }
 
-std::uint64_t CachingAllocator::state_digest() const {
+void CachingAllocator::digest_segments(Digest& digest) const {
   constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15ULL;  // spreads what is added over the word
-  Digest digest;
   const auto add = [&](auto value) { digest.add_word(static_cast<std::uint64_t>(value)); };
   // In the order of age, so that ages themselves need not enter.
   for (const std::uint32_t index : segments_by_age_) {
@@ -118,6 +118,10 @@ std::uint64_t CachingAllocator::state_digest() const {
       }
     }
   }
+}
+
+void CachingAllocator::digest_pools_and_streams(Digest& digest) const {
+  const auto add = [&](auto value) { digest.add_word(static_cast<std::uint64_t>(value)); };
   for (const auto& [id, pool] : private_pools_) {
     add(id);
     add(pools_[pool].uses);
@@ -147,7 +151,21 @@ std::uint64_t CachingAllocator::state_digest() const {
   for (const std::uint32_t block : deferred_) {
     add(block);
   }
-  digest.add(settings_.text);
+}
+
+std::uint64_t CachingAllocator::state_digest() const {
+  Digest digest;
+  digest_segments(digest);
+  digest_pools_and_streams(digest);
+  const auto add = [&](auto value) { digest.add_word(static_cast<std::uint64_t>(value)); };
+  for (const std::int64_t divisions : settings_.roundup_power2_divisions) {
+    add(divisions);
+  }
+  add(std::bit_cast<std::uint64_t>(settings_.garbage_collection_threshold));
+  if (settings_.expandable_segments_reserve) {
+    add(settings_.expandable_segments_reserve->is_fraction ? 1 : 0);
+    add(std::bit_cast<std::uint64_t>(settings_.expandable_segments_reserve->value));
+  }
   add(settings_.large_segment_size.count());
   add(max_split_size_);
   add(max_non_split_rounding_);
