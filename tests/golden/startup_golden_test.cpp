@@ -14,28 +14,49 @@ std::string model_name(std::string file) {
   return file.replace(file.find("__"), 2, "/");
 }
 
-TEST(RecordedStartups, DenseModelsMatch) {
-  std::ifstream in(OOMCAST_TEST_DATA "/vllm_startup/dense.jsonl");
-  ASSERT_TRUE(in);
+template <typename Visit>
+int for_each_run(Visit visit) {
+  std::ifstream in(OOMCAST_TEST_DATA "/vllm_startup/startups.jsonl");
+  EXPECT_TRUE(in);
   std::string line;
   int runs = 0;
-  while (std::getline(in, line)) {
-    const Json recorded = parse_json(line, "dense.jsonl");
-    const std::string setting = recorded.at("setting").get<std::string>();
-    // These were recorded after other runs of their model, whose compiled embedding piece they
-    // found: their peak lacks it, a first start's does not.
-    if (setting == "pp2" || setting == "pp3" || setting == "pp4") {
-      continue;
-    }
-    ++runs;
-    for (const std::string& off : check_startup(
-             recorded,
-             models::catalog_model(model_name(recorded.at("config_file").get<std::string>())))) {
-      ADD_FAILURE() << recorded.at("config_file") << " " << recorded.at("version") << " " << setting
-                    << ": " << off;
-    }
+  for (; std::getline(in, line); ++runs) {
+    const Json recorded = parse_json(line, "startups.jsonl");
+    visit(recorded,
+          models::catalog_model(model_name(recorded.at("config_file").get<std::string>())));
   }
-  EXPECT_GE(runs, 35);
+  return runs;
+}
+
+std::string name_of(const Json& recorded) {
+  return recorded.at("config_file").get<std::string>() + " " +
+         recorded.at("version").get<std::string>() + " " +
+         recorded.at("setting").get<std::string>();
+}
+
+TEST(RecordedStartups, BudgetsAndPhasesMatch) {
+  const int runs = for_each_run([](const Json& recorded, const models::ModelSpec& model) {
+    for (const std::string& off : check_startup(recorded, model)) {
+      ADD_FAILURE() << name_of(recorded) << ": " << off;
+    }
+  });
+  EXPECT_GE(runs, 50);
+}
+
+TEST(RecordedStartups, StepsGraphPoolsAndLiveTensorsMatch) {
+  PeakPoints sum;
+  for_each_run([&](const Json& recorded, const models::ModelSpec& model) {
+    const PeakPoints points = check_peaks(recorded, model);
+    for (const std::string& off : points.off) {
+      ADD_FAILURE() << name_of(recorded) << ": " << off;
+    }
+    sum.steps += points.steps;
+    sum.graphs += points.graphs;
+    sum.tensors += points.tensors;
+  });
+  EXPECT_GE(sum.steps, 250);
+  EXPECT_GE(sum.graphs, 10);
+  EXPECT_GE(sum.tensors, 250);
 }
 
 }  // namespace

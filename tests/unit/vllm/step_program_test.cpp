@@ -1,0 +1,126 @@
+// What a step's tensors add up to, on paper (facts: vLLM 3.2-3.4, vLLM startup 1, 12-14).
+#include "sim/engines/vllm/step_program.hpp"
+
+#include <gtest/gtest.h>
+
+#include "sim/engines/vllm/resident.hpp"
+#include "sim/engines/vllm/step_peaks.hpp"
+#include "sim/run/plan.hpp"
+
+namespace oomcast::vllm {
+namespace {
+
+Deployment deployment(const std::string& line, const std::string& version = "0.19.0",
+                      const std::string& gpu = "H100-80GB") {
+  DeploymentInput input;
+  input.launch_line = "vllm serve " + line;
+  input.gpu = gpu;
+  input.engine_version = version;
+  return resolve_input(input);
+}
+
+Bytes forward_peak(const Deployment& of, std::int64_t tokens, Execution execution) {
+  const opgraph::Program program(step_graph(
+      of, 0,
+      {.execution = execution, .sampling = Sampling::kNone, .attention = AttentionRun::kSkipped}));
+  return program.peak({tokens, 1, 0}).bytes;
+}
+
+// H 4096, I 14336, 2 B: in eager mode 3I + 3H a token (the activation, with the embeddings, the
+// previous layer's output and the attention projection alive).
+TEST(StepProgram, EagerLlamaHoldsThreeWidthsAndThreeHidden) {
+  const Deployment llama = deployment("meta-llama/Llama-3.1-8B-Instruct --enforce-eager");
+  EXPECT_EQ(forward_peak(llama, 16384, Execution::kEager), kMiB * (1344 + 384));
+}
+
+// Qwen's MLP names gate_up until it returns, so the output is made beside it: one hidden more.
+TEST(StepProgram, EagerQwenHoldsOneHiddenMore) {
+  const Deployment qwen = deployment("Qwen/Qwen3-8B --enforce-eager");
+  EXPECT_EQ(forward_peak(qwen, 8192, Execution::kEager),
+            Bytes{std::int64_t{8192} * 2 * (3 * 12288 + 4 * 4096)});
+}
+
+// Compiled: gate_up, activation, attention output, residual in and out. Under tensor parallelism
+// width and attention output are a rank's, hidden sizes whole.
+TEST(StepProgram, CompiledPiecesHoldTheirInputs) {
+  EXPECT_EQ(forward_peak(deployment("Qwen/Qwen3-8B"), 8192, Execution::kCompiled),
+            Bytes{std::int64_t{8192} * 2 * (3 * 12288 + 3 * 4096)});
+  EXPECT_EQ(forward_peak(deployment("meta-llama/Llama-3.3-70B-Instruct -tp 4 --max-model-len 8192"),
+                         8192, Execution::kCompiled),
+            Bytes{std::int64_t{8192} * 2 * (3 * 28672 / 4 + 2048 + 4 * 8192)});
+}
+
+// u = R x V x 4: logits 0.5, fp32 1, probabilities 1, noise 1; T x H and 2 x R x H of hidden
+// states; the Triton buffer 132 x V x 4; cuBLAS 32 MiB.
+TEST(StepProgram, SamplerOfTheFirstRunner) {
+  const Deployment llama = deployment("meta-llama/Llama-3.1-8B-Instruct --enforce-eager");
+  const opgraph::Program program(step_graph(llama, 0, profile_kind(llama, {})));
+  const std::int64_t unit = std::int64_t{1024} * 128256 * 4;
+  EXPECT_EQ(
+      program.peak({8192, 1024, 1024}).bytes,
+      Bytes{unit * 7 / 2 + std::int64_t{132} * 128256 * 4 + 8192 * 4096 * 2 + 2 * 1024 * 4096 * 2} +
+          kMiB * 32);
+}
+
+// Up to 0.16 all rows are sorted: 9.5 u.
+TEST(StepProgram, SamplerThatSorts) {
+  const Deployment llama = deployment("meta-llama/Llama-3.1-8B-Instruct --enforce-eager", "0.16.0");
+  const opgraph::Program program(step_graph(llama, 0, profile_kind(llama, {})));
+  const std::int64_t unit = std::int64_t{1024} * 128256 * 4;
+  const auto peak =
+      program.peak_among({8192, 1024, 1024}, [](const auto& op) { return op.scope == "sampler"; });
+  ASSERT_TRUE(peak);
+  Bytes logits;
+  for (const opgraph::LiveTensor& tensor : program.live_set(peak->op, {8192, 1024, 1024}).tensors) {
+    logits += tensor.leaf == Leaf::kRuntimeLogits ? tensor.bytes : Bytes{0};
+  }
+  EXPECT_EQ(logits, Bytes{unit * 19 / 2});
+}
+
+// M x k x (max(I, H) + max(2I, H)) x 2 B, made once and kept.
+TEST(StepProgram, ExpertWorkspaceIsKept) {
+  const Deployment moe = deployment("Qwen/Qwen3-30B-A3B --enforce-eager");
+  EXPECT_EQ(expert_workspace(moe, moe.model->layer(0).ffn, Tokens{16384}), kMiB * 1024);
+  const opgraph::OpGraph first = step_graph(moe, 0, profile_kind(moe, {}));
+  const opgraph::OpGraph later =
+      step_graph(moe, 0, {.execution = Execution::kEager, .sampling = Sampling::kGreedy});
+  const auto workspaces = [](const opgraph::OpGraph& graph) {
+    int found = 0;
+    for (std::uint32_t i = 0; i < graph.tensor_count(); ++i) {
+      found += graph.info(opgraph::TensorId{i}).leaf == Leaf::kWorkspaceMoe ? 1 : 0;
+    }
+    return found;
+  };
+  EXPECT_EQ(workspaces(first), 1);
+  EXPECT_EQ(workspaces(later), 0);
+}
+
+// 32 splits x 128 tokens x 32 heads x (128 + 1) x 4 B, and the plain statistics.
+TEST(StepProgram, MixedStepsInsideGraphsSplitKeys) {
+  const Deployment llama = deployment("meta-llama/Llama-3.1-8B-Instruct");
+  const opgraph::Program program(step_graph(llama, 0,
+                                            {.execution = Execution::kPiecewiseGraph,
+                                             .sampling = Sampling::kNone,
+                                             .attention = AttentionRun::kSplits}));
+  EXPECT_EQ(program.peak({128, 1, 0}).bytes,
+            Bytes{std::int64_t{32} * 128 * 32 * 129 * 4 + 128 * 32 * 4});
+}
+
+TEST(StepPeaks, StepsWithinTheCapturedSizesRunInGraphs) {
+  const StepPeaks peaks(deployment("meta-llama/Llama-3.1-8B-Instruct"), 0);
+  EXPECT_EQ(peaks.execution_of(Tokens{512}, 512), Execution::kFullGraph);
+  EXPECT_EQ(peaks.execution_of(Tokens{512}, 1), Execution::kPiecewiseGraph);
+  EXPECT_EQ(peaks.execution_of(Tokens{513}, 513), Execution::kCompiled);
+  const StepPeaks eager(deployment("meta-llama/Llama-3.1-8B-Instruct --enforce-eager"), 0);
+  EXPECT_EQ(eager.execution_of(Tokens{1}, 1), Execution::kEager);
+}
+
+// Deep models repeat their layers; a program leaves repetitions out and gives the same peak.
+TEST(StepProgram, RepeatedLayersAreLeftOut) {
+  const Deployment deep =
+      deployment("meta-llama/Llama-3.3-70B-Instruct -tp 8 --max-model-len 8192");
+  EXPECT_LT(step_graph(deep, 0, profile_kind(deep, {})).op_count(), 200U);
+}
+
+}  // namespace
+}  // namespace oomcast::vllm
