@@ -12,6 +12,7 @@
 #include "sim/core/units_text.hpp"
 #include "sim/report/csv.hpp"
 #include "sim/report/record_json.hpp"
+#include "sim/report/snapshot.hpp"
 #include "sim/report/text.hpp"
 #include "sim/run/replay.hpp"
 #include "sim/run/workload.hpp"
@@ -41,7 +42,9 @@ po::options_description replay_options() {
       "arrivals this many times as fast")("closed-loop", po::value<std::int64_t>(),
                                           "this many clients, each waiting for its answer")(
       "step-by-step", po::bool_switch(), "no fast-forward (same results, slower)")(
-      "detail", po::value<std::string>()->default_value("classes"), "classes")(
+      "detail", po::value<std::string>()->default_value("classes"),
+      "classes, or allocator: every call of PyTorch's allocator, exact over time, with "
+      "snapshot.pickle for its memory viewer")(
       "out", po::value<std::string>(), "new folder for the results; default: results/<run-id>");
   options.add(replay);
   return options;
@@ -147,10 +150,23 @@ OrderedJson meta_json(Clock::time_point start) {
   return meta;
 }
 
+// Of each rank whose allocator was followed; the first has the plain name.
+void write_snapshots(const std::vector<RankRecord>& ranks, const OutputFolder& folder) {
+  for (const RankRecord& rank : ranks) {
+    if (rank.allocator) {
+      const std::string name =
+          rank.rank == 0 ? "snapshot.pickle" : fmt::format("snapshot-rank{}.pickle", rank.rank);
+      write_snapshot(rank.allocator->history, rank.rank, folder.staged(name));
+    }
+  }
+}
+
 void refuse_what_is_not_there(const po::variables_map& values, const vllm::Deployment& deployment) {
   Problems problems;
-  if (values["detail"].as<std::string>() != "classes") {
-    problems.add({"command line", "--detail", values["detail"].as<std::string>(), "classes", ""});
+  const std::string& detail = values["detail"].as<std::string>();
+  if (detail != "classes" && detail != "allocator") {
+    problems.add({"command line", "--detail", detail, "classes or allocator",
+                  nearest_name(detail, {"classes", "allocator"})});
   }
   if (deployment.dp > 1) {
     problems.add({"launch line", "--data-parallel-size", std::to_string(deployment.dp),
@@ -192,6 +208,8 @@ int run_replay(const Arguments& arguments) {
                       : counted > 0     ? std::optional<std::int64_t>(counted)
                                         : std::nullopt);
     ReplayOptions options;
+    options.detail =
+        values["detail"].as<std::string>() == "allocator" ? Detail::kAllocator : Detail::kClasses;
     options.step_by_step = values["step-by-step"].as<bool>();
     options.stop = &stop_signal;
     options.progress = [&progress](std::int64_t done) { progress(done); };
@@ -206,6 +224,7 @@ int run_replay(const Arguments& arguments) {
   CheckedFile timeline(folder.staged("timeline.csv"));
   write_timeline_csv(record.ranks, timeline);
   timeline.close();
+  write_snapshots(record.ranks, folder);
   const std::string json = record_json(record, meta_json(start)).dump(2) + "\n";
   const std::string text = record_text(record);
   folder.write("record.json", json);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "sim/core/units_text.hpp"
@@ -52,7 +53,8 @@ void add_text(std::string& line, std::string_view text) {
 
 void end_line(std::string& line) { line.back() = '\n'; }
 
-void add_row(std::string& line, int rank, const TimelineRow& row) {
+// `segments`: whether the columns of the allocator's depth are there; empty where a row has none.
+void add_row(std::string& line, int rank, const TimelineRow& row, bool segments) {
   line.clear();
   add_time(line, row.at);
   add_number(line, rank);
@@ -66,6 +68,12 @@ void add_row(std::string& line, int rank, const TimelineRow& row) {
   }
   for (const std::int64_t count : {row.running, row.waiting, row.step_tokens, row.preemptions}) {
     add_number(line, count);
+  }
+  if (segments && row.segments > 0) {
+    add_number(line, row.inactive_split.count());
+    add_number(line, row.segments);
+  } else if (segments) {
+    line += ",,";
   }
   end_line(line);
 }
@@ -81,18 +89,22 @@ void write_timeline_csv(const std::vector<RankRecord>& ranks, CheckedFile& file)
   file.append(line);
   file.append(
       "kv_used_bytes,kv_cached_bytes,kv_free_bytes,torch_allocated_bytes,torch_reserved_bytes,"
-      "device_used_bytes,pinned_host_bytes,running,waiting,step_tokens,preemptions\n");
+      "device_used_bytes,pinned_host_bytes,running,waiting,step_tokens,preemptions");
+  const bool segments = std::any_of(ranks.begin(), ranks.end(), [](const RankRecord& rank) {
+    return rank.allocator.has_value();
+  });
+  file.append(segments ? ",torch_inactive_split_bytes,torch_segments\n" : "\n");
   for (const RankRecord& rank : ranks) {
     for (const PhaseRecord& phase : rank.startup) {
       TimelineRow row;
       row.device = phase.device;
       row.views = phase.views;
       row.kv_free = phase.device[index_of(Leaf::kKvPool)];
-      add_row(line, rank.rank, row);
+      add_row(line, rank.rank, row, segments);
       file.append(line);
     }
     for (const TimelineRow& row : rank.timeline) {
-      add_row(line, rank.rank, row);
+      add_row(line, rank.rank, row, segments);
       file.append(line);
     }
   }

@@ -23,6 +23,51 @@ OrderedJson peak_json(const Peak& peak) {
   return json;
 }
 
+OrderedJson failure_json(const AllocatorRecord::Failure& failure) {
+  OrderedJson json;
+  json["time_s"] = rounded(failure.at.seconds());
+  json["tensor"] = failure.site.tensor;
+  json["op"] = failure.site.op;
+  json["scope"] = failure.site.scope;
+  json["class"] = name_of(failure.site.leaf);
+  json["step_tokens"] = failure.tokens.count();
+  json["step_rows"] = failure.rows;
+  json["requested_bytes"] = failure.requested.count();
+  json["device_free_bytes"] = failure.device_free.count();
+  json["cached_free_bytes"] = failure.cached.count();
+  json["fragmented"] = failure.is_fragmented();
+  json["live"] = OrderedJson::array();
+  for (const AllocatorRecord::Failure::Live& live : failure.live) {
+    OrderedJson entry;
+    entry["tensor"] = live.site.tensor;
+    entry["formula"] = live.site.formula;
+    entry["scope"] = live.site.scope;
+    entry["class"] = name_of(live.site.leaf);
+    entry["bytes"] = live.bytes.count();
+    json["live"].push_back(std::move(entry));
+  }
+  return json;
+}
+
+OrderedJson allocator_json(const AllocatorRecord& record) {
+  const allocator::AllocatorStats& stats = record.stats;
+  OrderedJson json;
+  json["settings"] = record.history.settings.text;
+  json["allocated_bytes"] = stats.allocated.count();
+  json["reserved_bytes"] = stats.reserved.count();
+  json["cached_bytes"] = (stats.reserved - stats.active).count();
+  json["inactive_split_bytes"] = stats.inactive_split.count();
+  json["segments"] = stats.segments;
+  json["retries"] = stats.alloc_retries;
+  json["ooms"] = stats.ooms;
+  json["device_allocs"] = stats.device_allocs;
+  json["device_frees"] = stats.device_frees;
+  json["highest_reserved"] = {{"bytes", record.highest_reserved.count()},
+                              {"time_s", rounded(record.highest_reserved_at.seconds())}};
+  json["out_of_memory"] = record.failure ? failure_json(*record.failure) : OrderedJson(nullptr);
+  return json;
+}
+
 OrderedJson percentiles(const LogHistogram& nanos) {
   const auto seconds = [](std::int64_t value) {
     return rounded(static_cast<double>(value) * 1e-9);
@@ -81,6 +126,9 @@ OrderedJson record_json(const RunRecord& record, const OrderedJson& meta) {
       }
     }
     entry["class_peaks"] = std::move(leaves);
+    if (rank.allocator) {
+      entry["allocator"] = allocator_json(*rank.allocator);
+    }
     json["ranks"].push_back(std::move(entry));
   }
   json["outcome"] = record.outcome_json;

@@ -1,14 +1,12 @@
-// The memory of one rank while it serves: ledger, peaks and timeline, fed with the shape of each
-// step.
+// The memory of one rank while it serves: its step memory, peaks and timeline, fed with the shape
+// of each step.
 #pragma once
 
+#include <memory>
 #include <optional>
-#include <string_view>
 
-#include "sim/engines/outcome.hpp"
-#include "sim/engines/vllm/startup.hpp"
-#include "sim/engines/vllm/step_peaks.hpp"
 #include "sim/run/record.hpp"
+#include "sim/run/step_memory.hpp"
 #include "sim/run/timeline.hpp"
 
 namespace oomcast {
@@ -24,12 +22,18 @@ struct ServingCounts {
 
 class RankBooks {
  public:
-  RankBooks(const vllm::Deployment& deployment, vllm::StageState stage);
+  // `blocks` of the startup; see make_step_memory() for the rest.
+  RankBooks(const vllm::Deployment& deployment, vllm::StageState stage, Blocks blocks,
+            Detail detail, bool remembers);
 
-  // Posts the tensors of a step over `tokens` tokens with `rows` logit rows. Returns the outcome
-  // if the card has no room for them; the books then show the moment before.
-  std::optional<Outcome> run_step(SimTime at, Tokens tokens, std::int64_t rows);
-  // A row of the timeline for the step posted last.
+  // Posts the tensors of steps. Returns the outcome if the card has no room for them.
+  std::optional<Outcome> run(const StepRun& steps);
+  // Whether steps of this shape may be run as one.
+  [[nodiscard]] bool repeats(Tokens tokens, std::int64_t rows) const {
+    return steps_->repeats(tokens, rows);
+  }
+  [[nodiscard]] bool shows_failure() const { return steps_->shows_failure(); }
+  // Rows of the timeline for the step run last.
   void sample(SimTime at, const ServingCounts& counts);
 
   // End of the bucket of `at`: until then one first and one last row of like steps are enough.
@@ -37,15 +41,13 @@ class RankBooks {
   [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
   [[nodiscard]] Bytes pool_bytes() const;
   // Recounts the books and hands over what was recorded.
-  RankRecord finish(int first_rank, int alike) const;
+  [[nodiscard]] RankRecord finish(int first_rank, int alike);
 
  private:
-  const vllm::Deployment* deployment_;
-  vllm::StageState stage_;
-  vllm::StepPeaks step_peaks_;
+  std::unique_ptr<vllm::StageState> stage_;  // stays where it is: the step memory refers to it
+  std::unique_ptr<StepMemory> steps_;
   Bytes block_bytes_;
   Timeline timeline_;
-  vllm::StepPeaks::Sizes live_{};
   Tokens step_tokens_;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "sim/core/units.hpp"
 #include "sim/engines/outcome.hpp"
 #include "sim/ledger/ledger.hpp"
+#include "sim/run/allocator_record.hpp"
 #include "sim/run/histogram.hpp"
 #include "sim/run/timeline.hpp"
 
@@ -58,6 +60,7 @@ struct RankRecord {
   Peak device_peak;
   std::vector<Peak> leaf_peaks;  // kLeafCount of them
   Bytes device_total;
+  std::optional<AllocatorRecord> allocator;  // at the allocator's depth
 };
 
 struct RunTotals {

@@ -40,7 +40,8 @@ class Serving {
         scheduler_(scheduler_for(deployment, startup)),
         log_(sink, record.totals, digest_) {
     for (vllm::StageState& stage : startup.stages) {
-      books_.emplace_back(deployment_, std::move(stage));
+      books_.emplace_back(deployment_, std::move(stage), startup.blocks, options_.detail,
+                          options_.remembers_steps);
     }
     record_.totals.kv_pool = books_.front().pool_bytes();
     record_.outcome = std::move(startup.outcome);
@@ -199,19 +200,22 @@ class Serving {
     const FineSpan behind = ends_.empty() ? FineSpan{} : ends_.back() + share;
     ends_.push_back(std::max(start + took, behind));
     free_from_ = start + share;
-    post(instant(start), plan.tokens, plan.sampled_rows, plan.blocks, plan.running, plan.waiting);
+    const StepRun run{plan.tokens, plan.sampled_rows, 1, start, {}, {}};
+    post(run, plan.blocks, plan.running, plan.waiting);
   }
 
-  void post(SimTime at, Tokens tokens, std::int64_t rows, const vllm::PoolCounts& blocks,
-            std::int64_t running, std::int64_t waiting) {
+  void post(const StepRun& run, const vllm::PoolCounts& blocks, std::int64_t running,
+            std::int64_t waiting) {
     for (RankBooks& books : books_) {
-      if (auto outcome = books.run_step(at, tokens, rows)) {
+      if (auto outcome = books.run(run)) {
         record_.outcome = std::move(*outcome);
         record_outcome_ = true;
-        return;
+        break;
       }
     }
-    sample(at, blocks, running, waiting);
+    if (!record_outcome_ || books_.front().shows_failure()) {
+      sample(run.start_of(0), blocks, running, waiting);
+    }
   }
 
   void sample(SimTime at, const vllm::PoolCounts& blocks, std::int64_t running,
@@ -256,6 +260,11 @@ class Serving {
       return false;
     }
     const vllm::SteadyShape steady = scheduler_.steady_shape();
+    if (!std::all_of(books_.begin(), books_.end(), [&](const RankBooks& books) {
+          return books.repeats(Tokens{steady.decode_requests}, steady.decode_requests);
+        })) {
+      return false;
+    }
     const StepTime& time = decode_time(steady.decode_requests, steady.first_context);
     const Tokens growth{steady.decode_requests};
     const FineSpan start = std::max(now_, free_from_);
@@ -272,8 +281,8 @@ class Serving {
     const FineSpan last_start = start + sum_of_steps(time, steady.first_context, growth, steps - 1);
     const FineSpan end = start + sum_of_steps(time, steady.first_context, growth, steps);
     record_.totals.steps += steps;
-    post(first, growth, steady.decode_requests, jumped.first, scheduler_.running(),
-         scheduler_.waiting());
+    const StepRun run{growth, steady.decode_requests, steps, start, time, steady.first_context};
+    post(run, jumped.first, scheduler_.running(), scheduler_.waiting());
     if (!record_outcome_) {
       sample(instant(last_start), jumped.last, scheduler_.running(), scheduler_.waiting());
     }

@@ -13,6 +13,7 @@
 #include "sim/engines/vllm/startup.hpp"
 #include "sim/latency/step_time.hpp"
 #include "sim/run/record.hpp"
+#include "sim/run/step_memory.hpp"
 #include "workloads/request_stream.hpp"
 
 namespace oomcast {
@@ -23,7 +24,10 @@ struct Interrupted : std::runtime_error {
 };
 
 struct ReplayOptions {
+  Detail detail = Detail::kClasses;
   bool step_by_step = false;  // no fast-forward; the same record, byte for byte
+  // At the allocator's depth: steps known from the same state are looked up; the same record.
+  bool remembers_steps = true;
   // Called now and then with the number of requests offered so far; may be empty.
   std::function<void(std::int64_t)> progress;
   // Looked at between steps: not 0 stops the run with Interrupted. May be null.

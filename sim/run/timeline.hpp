@@ -28,6 +28,9 @@ struct TimelineRow {
   std::int64_t waiting = 0;
   std::int64_t step_tokens = 0;
   std::int64_t preemptions = 0;  // so far
+  // At the allocator's depth: free parts of PyTorch's segments in use, and its segments.
+  Bytes inactive_split;
+  std::int64_t segments = 0;
 };
 
 class Timeline {

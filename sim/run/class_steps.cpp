@@ -1,0 +1,57 @@
+#include "sim/run/class_steps.hpp"
+
+#include <fmt/core.h>
+
+#include "sim/core/units_text.hpp"
+#include "sim/ledger/torch_pool.hpp"
+
+namespace oomcast {
+
+ClassSteps::ClassSteps(const vllm::Deployment& deployment, vllm::StageState& stage)
+    : deployment_(deployment), stage_(stage), step_peaks_(deployment, stage.stage) {}
+
+std::optional<Outcome> ClassSteps::run(const StepRun& steps) {
+  const vllm::StepPeaks::Sizes wanted = step_peaks_.at(steps.tokens, steps.rows);
+  if (wanted == live_) {
+    return std::nullopt;
+  }
+  TorchPool torch(stage_.memory.ledger(), Backing::kSegment);
+  const auto& leaves = vllm::StepPeaks::kLeaves;
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    torch.free(leaves[i], live_[i]);
+  }
+  live_ = {};
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    if (!torch.allocate(leaves[i], wanted[i])) {
+      return out_of_memory(steps, leaves[i], wanted[i]);
+    }
+    live_[i] = wanted[i];
+  }
+  stage_.peaks.observe(stage_.memory.ledger(), steps.start_of(0), "serving");
+  return std::nullopt;
+}
+
+Outcome ClassSteps::out_of_memory(const StepRun& steps, Leaf leaf, Bytes wanted) const {
+  Ledger& ledger = stage_.memory.ledger();
+  Outcome outcome;
+  outcome.kind = OutcomeKind::kRuntimeOom;
+  outcome.phase = "runtime";
+  outcome.rank = stage_.stage * deployment_.tp;
+  outcome.leaf = leaf;
+  outcome.short_by = TorchPool(ledger, Backing::kSegment).shortage(wanted);
+  outcome.message = fmt::format(
+      "CUDA out of memory at {:.3f} s in a step of {} tokens and {} logit rows. Tried to allocate "
+      "{}. GPU {} has a total capacity of {:.2f} GiB of which {} is free; {} is allocated by "
+      "PyTorch.",
+      steps.start_of(0).seconds(), steps.tokens.count(), steps.rows, format_bytes(wanted),
+      *outcome.rank, to_gib(ledger.device_total()), format_bytes(ledger.device_free()),
+      format_bytes(ledger.views().torch_allocated));
+  return outcome;
+}
+
+void ClassSteps::show(std::size_t /*moment*/, TimelineRow& row) const {
+  row.device = stage_.memory.ledger().device_by_leaf();
+  row.views = stage_.memory.ledger().views();
+}
+
+}  // namespace oomcast
