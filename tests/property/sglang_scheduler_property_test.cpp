@@ -71,7 +71,7 @@ class Generator {
 };
 
 void Generator::settings(SchedulerConfig& config) {
-  config.rules = rules_for(chance(60) ? Version{{0, 5, 23}} : Version{{0, 5, 8}});
+  config.rules = rules_for(Version{{0, 5, chance(50) ? 23 : static_cast<int>(number(8, 23))}});
   const std::int64_t page = chance(50) ? 1 : std::int64_t{1} << number(1, 4);
   config.page_size = Tokens{page};
   config.pool_tokens = Tokens{page * number(std::max<std::int64_t>(40 / page, 3), 400 / page + 4)};

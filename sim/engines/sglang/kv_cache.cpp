@@ -11,7 +11,7 @@ TreeSettings tree_settings(const SchedulerConfig& config) {
   settings.tlru_threshold = config.tlru_threshold.count();
   settings.tlru_next_prompt = config.tlru_next_prompt_estimate.count();
   settings.window = config.swa_pool_tokens ? config.sliding_window.count() : 0;
-  settings.one_time_per_walk = config.rules.one_time_per_walk;
+  settings.unified = config.rules.unified_tree;
   return settings;
 }
 
@@ -19,7 +19,8 @@ TreeSettings tree_settings(const SchedulerConfig& config) {
 
 KvCache::KvCache(const SchedulerConfig& config)
     : sharing_(!config.disable_radix_cache),
-      old_(!config.rules.caches_outputs),
+      unified_(config.rules.unified_tree),
+      cuts_outputs_(config.rules.cuts_outputs),
       evicts_shortfall_(config.rules.evicts_shortfall),
       window_(config.sliding_window.count()),
       pools_{SlotPool{config.pool_tokens.count()},
@@ -103,7 +104,7 @@ void KvCache::publish(KvRow& row, const Published& what) {
   if (!sharing_) {
     return;
   }
-  if (old_) {
+  if (!unified_) {
     publish_old(row, what);
     return;
   }
@@ -121,7 +122,7 @@ void KvCache::publish(KvRow& row, const Published& what) {
   row.published = std::max(row.published, end);
   // Outputs are cut from the prompt, so that they can be evicted first.
   const std::int64_t prompt = pools_.floor(what.prompt);
-  if (!pools_.windowed && prompt > 0 && prompt < end) {
+  if (cuts_outputs_ && !pools_.windowed && prompt > 0 && prompt < end) {
     tree_.insert(*what.content, {prompt, prompt, prompt, 0, what.priority + 1});
   }
   unhold(row);
@@ -160,7 +161,7 @@ void KvCache::give_row(const KvRow& row, std::int64_t begin, std::int64_t end) {
 }
 
 void KvCache::release(KvRow& row, const Published& what, bool publish, std::int64_t owned) {
-  if (old_) {
+  if (!unified_) {
     release_old(row, what, publish);
   } else {
     if (publish) {
@@ -176,20 +177,15 @@ void KvCache::release(KvRow& row, const Published& what, bool publish, std::int6
 }
 
 void KvCache::release_old(KvRow& row, const Published& what, bool publish) {
-  if (!sharing_) {
-    give_row(row, 0, row.filled);
-    return;
+  if (!sharing_ || !publish) {
+    give_row(row, row.shared, row.filled);
+  } else {
+    const std::int64_t end = pools_.floor(what.length);
+    const RadixTree::Inserted inserted = tree_.insert(
+        *what.content, {.length = end, .shared = row.shared, .priority = what.priority});
+    give_row(row, row.shared, inserted.existing);
+    give_row(row, end, row.filled);
   }
-  const std::int64_t end = pools_.floor(what.length);
-  std::int64_t existing = end;
-  if (publish) {
-    existing =
-        tree_
-            .insert(*what.content, {.length = end, .shared = row.shared, .priority = what.priority})
-            .existing;
-  }
-  give_row(row, row.shared, existing);
-  give_row(row, end, row.filled);
   unhold(row);
 }
 

@@ -1,6 +1,6 @@
 // KV of requests: slots a request holds, slots the prefix tree holds, and how they pass from one to
-// the other (mem_cache/common.py, unified_radix_cache.py; radix_cache.py and chunk_cache.py up to
-// 0.5.8).
+// the other (mem_cache/common.py, unified_radix_cache.py; radix_cache.py and chunk_cache.py
+// before).
 #pragma once
 
 #include <cstdint>
@@ -87,7 +87,8 @@ class KvCache {
   void release_old(KvRow& row, const Published& what, bool publish);
 
   bool sharing_;
-  bool old_;  // rules up to 0.5.8
+  bool unified_;  // rules of the unified tree
+  bool cuts_outputs_;
   bool evicts_shortfall_;
   std::int64_t window_;
   SlotPools pools_;

@@ -46,7 +46,7 @@ RadixTree::Match RadixTree::match(const kv::TokenRuns& content, std::int64_t len
   if (length == 0) {
     return best;
   }
-  const std::int64_t walk_time = settings_.one_time_per_walk ? tick() : 0;
+  const std::int64_t walk_time = settings_.unified ? 0 : tick();
   NodeId node = kRoot;
   std::int64_t known = 0;
   // Tokens with window slots without a gap up to here; the root has any number of them.
@@ -57,7 +57,7 @@ RadixTree::Match RadixTree::match(const kv::TokenRuns& content, std::int64_t len
     if (child == kNoNode) {
       break;
     }
-    if (settings_.one_time_per_walk) {
+    if (!settings_.unified) {
       touch(child, walk_time);
     }
     const std::int64_t common = pools_.floor(content.common(at(child).key, place, length - known));
@@ -80,7 +80,7 @@ RadixTree::Match RadixTree::match(const kv::TokenRuns& content, std::int64_t len
       best.branch = known;
     }
   }
-  if (!settings_.one_time_per_walk) {
+  if (settings_.unified) {
     stamp_path(best.node);
   }
   return best;
@@ -105,7 +105,7 @@ NodeId RadixTree::split(NodeId child, std::int64_t length) {
   above.priority = below.priority;
   above.depth = below.depth - below.length;
   above.deepest = below.deepest;
-  if (!settings_.one_time_per_walk) {
+  if (settings_.unified) {
     above.hits = below.hits;
     above.creation = below.creation;
   }
@@ -116,7 +116,7 @@ NodeId RadixTree::split(NodeId child, std::int64_t length) {
   if (above.has_window) {
     link_behind(child, upper);
   }
-  if (!settings_.one_time_per_walk) {
+  if (settings_.unified) {
     below.access = tick();
   }
   update_leaf(child);
@@ -128,7 +128,7 @@ RadixTree::Inserted RadixTree::insert(const kv::TokenRuns& content, const Insert
   if (insertion.length == 0) {
     return result;
   }
-  const std::int64_t walk_time = settings_.one_time_per_walk ? tick() : 0;
+  const std::int64_t walk_time = settings_.unified ? 0 : tick();
   NodeId node = kRoot;
   std::int64_t start = 0;
   kv::TokenRuns::Place place = content.place(0);
@@ -137,13 +137,13 @@ RadixTree::Inserted RadixTree::insert(const kv::TokenRuns& content, const Insert
     if (child == kNoNode) {
       break;
     }
-    touch(child, settings_.one_time_per_walk ? walk_time : tick());
+    touch(child, settings_.unified ? tick() : walk_time);
     const std::int64_t common =
         pools_.floor(content.common(at(child).key, place, insertion.length - start));
     node = common == at(child).length ? child : split(child, common);
     at(node).priority = std::max(at(node).priority, insertion.priority);
     update_leaf(node);
-    if (!settings_.one_time_per_walk) {
+    if (settings_.unified) {
       const std::int64_t adopted_from = adopt_window(node, start, insertion);
       const std::int64_t again = std::max(insertion.shared, start);
       if (again < adopted_from) {
@@ -169,7 +169,7 @@ RadixTree::Inserted RadixTree::insert(const kv::TokenRuns& content, const Insert
   if (settings_.window > 0) {
     refresh_window(node);
   }
-  if (!settings_.one_time_per_walk && start < insertion.length) {
+  if (settings_.unified && start < insertion.length) {
     count_hit(node, insertion.length, insertion);
   }
   return result;

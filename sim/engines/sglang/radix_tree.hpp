@@ -1,10 +1,10 @@
 // SGLang's prefix tree: edges are spans of content, nodes own KV slots, leaves nobody uses are
-// evicted. Two generations of rules (mem_cache/radix_cache.py up to 0.5.8, the unified tree core
-// of 0.5.23):
+// evicted. Two generations of rules: mem_cache/radix_cache.py up to 0.5.18, and the unified tree:
 //   - A lookup that ends inside an edge splits it, at a page: lookups change the tree.
 //   - Leaf: no children and no lock. Whole leaves are evicted, in the policy's order.
 //   - A lock counts on a node and all its ancestors.
-//   - Access times. Before: a walk stamps what it meets, all with one time. 0.5.23: a lookup stamps
+//   - Access times. Before: a walk stamps what it meets, all with one time. Unified: a lookup
+//   stamps
 //     the path of its hit, an insert each node as it walks, and the lower half of a split is the
 //     newest. (Times of a path differ a little there. No decision can depend on that: of a path one
 //     node at a time is a leaf.)
@@ -44,7 +44,7 @@ struct TreeSettings {
   std::int64_t tlru_threshold = 0;
   std::int64_t tlru_next_prompt = 0;
   std::int64_t window = 0;  // 0: no sliding window
-  bool one_time_per_walk = false;
+  bool unified = true;
 };
 
 class RadixTree {
@@ -73,8 +73,8 @@ class RadixTree {
     NodeId node = kRoot;        // where the content ends
     std::int64_t existing = 0;  // so much was there before
   };
-  // Takes over the slots of [shared, length). From 0.5.23 on, slots of what was there already are
-  // given back here; before, the caller gives back [shared, existing).
+  // Takes over the slots of [shared, length). The unified tree gives back slots of what was there
+  // already; before, the caller gives back [shared, existing).
   Inserted insert(const kv::TokenRuns& content, const Insertion& insertion);
 
   WindowMark lock(NodeId node);

@@ -99,7 +99,7 @@ Added Scheduler::Impl::add(const RequestSpec& spec) {
   }
   const std::int64_t asked = spec.prompt_len.count();
   const bool stub = asked >= max_prompt_;
-  // What there is no room for in the context, and since 0.5.23 in the empty pool, is not planned.
+  // What there is no room for in the context, and by later rules in the empty pool, is not planned.
   request.max_output = std::min(spec.max_output.count(), max_length_ - asked - 1);
   if (rules_.memory_caps_output) {
     const std::int64_t room = config_.pool_tokens.count() -

@@ -114,7 +114,7 @@ enum class EngineError {
   kNone,
   kPrefillOutOfMemory,  // "Prefill out of memory": admitted more than the pool holds
   kDecodeOutOfMemory,   // "Decode out of memory"
-  kRetractionFailed,    // up to 0.5.8: the last request does not fit
+  kRetractionFailed,    // up to 0.5.9: the last request does not fit
 };
 
 // Prefill and decode roles: what happened to requests outside of batches, in order.

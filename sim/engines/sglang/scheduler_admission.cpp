@@ -69,7 +69,7 @@ Scheduler::Impl::Verdict Scheduler::Impl::verdict(const Adder& adder) const {
 
 void Scheduler::Impl::charge(Adder& adder, std::int64_t tokens, std::int64_t fresh) {
   const std::int64_t paged = align_up(tokens, kv_.page());
-  const std::int64_t now = paged + (rules_.page_per_request ? kv_.page() : 0);
+  const std::int64_t now = paged + (rules_.charges_page ? kv_.page() : 0);
   adder.total_offset += static_cast<double>(now + fresh);
   adder.current_offset += now;
   if (kv_.windowed()) {
@@ -141,8 +141,7 @@ Scheduler::Impl::Verdict Scheduler::Impl::add_one(Adder& adder, Slot slot) {
     return add_fixed_length(adder, slot);
   }
   const std::int64_t extend = request.known - request.kv.prefix;
-  const std::int64_t need =
-      extend + new_tokens(request) + (rules_.page_per_request ? kv_.page() : 0);
+  const std::int64_t need = extend + new_tokens(request) + (rules_.needs_page ? kv_.page() : 0);
   if (rules_.input_cap_while_chunking) {
     if (static_cast<double>(need) >= remaining_total(adder)) {
       return Verdict::kNoToken;
@@ -222,7 +221,7 @@ Scheduler::Impl::Verdict Scheduler::Impl::add_fixed_length(Adder& adder, Slot sl
   Request& request = at(slot);
   const std::int64_t extend = request.known - request.kv.prefix;
   const std::int64_t paged =
-      align_up(extend, kv_.page()) + (rules_.page_per_request ? kv_.page() : 0);
+      align_up(extend, kv_.page()) + (rules_.fixed_need_page ? kv_.page() : 0);
   if (paged > remaining_current(adder) || static_cast<double>(paged) > remaining_total(adder) ||
       (kv_.windowed() &&
        window_tokens(extend, new_tokens(request), adder.chunk) > remaining_window(adder)) ||

@@ -25,23 +25,28 @@ std::optional<SchedulePolicy> schedule_policy_of(const std::string& name);
 std::optional<EvictionPolicy> eviction_policy_of(const std::string& name);
 std::optional<RetractionPolicy> retraction_policy_of(const std::string& name);
 
-// What changed from version to version. `since` in scheduler_rules.cpp.
+// What changed from version to version, defaults as of 0.5.23. The releases that brought each
+// change stand in scheduler_rules.cpp.
 struct SchedulerRules {
   // Intake.
   bool memory_caps_output = true;   // max_new_tokens is cut to what the empty pool can hold
   bool chunk_abort_at_once = true;  // an abort frees a half-prefilled prompt before the next choice
   // Admission.
-  bool page_per_request = true;           // a page on top of what a request needs
+  bool charges_page = true;               // each request is charged a page on top
+  bool needs_page = true;                 // and must have room for it
+  bool fixed_need_page = true;            // also one of known length
   bool input_cap_while_chunking = false;  // max_prefill_tokens also with chunked prefill
   bool verdict_before_match = true;       // a spent budget ends the batch before the next lookup
   bool reserves_fixed_outputs = true;     // ignore_eos requests are reserved in full
   bool no_token_needs_work = true;        // batch_is_full after NO_TOKEN only while something runs
   bool chunk_end_aligned = true;          // a first chunk ends at a page, by its end
   bool counts_rows = true;                // free request rows limit a batch
+  bool counts_held_rows = true;           // a further chunk has its row already
   bool slots_limit_chunks = false;        // no free slot also stops a pending chunk
   bool preemption_uses_prompt = true;  // a preemptor's need from its prompt, not its last attempt
   bool preempted_always_requeued = true;  // also when the preemptor was not admitted
   bool refreshes_waiting = true;          // arrival-order policies touch waiting prefixes
+  bool lpm_by_cut_match = true;           // longest prefix counts at most all but one token
   // Running.
   bool filters_every_step = true;      // finished requests leave the running batch in each choice
   bool mixed_needs_room = true;        // decode rows join a prefill only if their slots are there
@@ -52,10 +57,10 @@ struct SchedulerRules {
   bool stop_before_length = true;      // an end token at the limit is reason stop
   bool prefill_only_joins = true;      // requests without output join the running batch
   // Prefix cache.
-  bool caches_outputs = true;        // a finished request publishes its outputs
+  bool publishes_outputs = true;     // a finished request publishes its outputs
+  bool cuts_outputs = true;          // and they are cut from the prompt
   bool evicts_shortfall = true;      // eviction asks for what is missing, not for the whole need
-  bool one_time_per_walk = false;    // one access time for all nodes of a walk
-  bool lpm_by_cut_match = true;      // longest prefix counts at most all but one token
+  bool unified_tree = true;          // times, hits and duplicates as the unified tree has them
   bool sliding_window_pools = true;  // window pools as modelled here
   bool disaggregation = true;        // prefill and decode roles as modelled here
 };

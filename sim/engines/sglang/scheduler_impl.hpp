@@ -125,6 +125,7 @@ class Scheduler::Impl {
   void finish_chunk_abort();
   void publish_chunk();
   void merge_last();
+  void filter_running();
   bool choose_prefill(Batch& batch);
   [[nodiscard]] std::int64_t free_rows_for(std::int64_t held) const;
   void pick_waiting(Adder& adder);

@@ -1,5 +1,5 @@
 // Results of a batch (managers/scheduler_components/batch_result_processor.py;
-// scheduler_output_processor_mixin.py up to 0.5.8).
+// scheduler_output_processor_mixin.py in 0.5.8).
 #include <algorithm>
 
 #include "sim/core/error.hpp"
@@ -111,7 +111,7 @@ void Scheduler::Impl::finish(Slot slot, FinishReason reason,
                                  ? request.kv.filled
                                  : std::min(request.kv.filled, request.known);
   const std::int64_t keyed =
-      rules_.caches_outputs ? std::min(owned, request.known) : request.computed;
+      rules_.publishes_outputs ? std::min(owned, request.known) : request.computed;
   kv_.release(request.kv, published(request, keyed), true, owned);
   ++free_rows_;
   finished.push_back({request.id, reason, Tokens{request.output}});

@@ -132,36 +132,42 @@ std::optional<RetractionPolicy> retraction_policy_of(const std::string& name) {
   return look_up(kPolicies, name);
 }
 
+// 0.5.8 and 0.5.23 are recorded decision by decision. What the releases between them do is read
+// from their source.
 SchedulerRules rules_for(const Version& version) {
-  const bool now = version >= Version{{0, 5, 23}};
+  const auto at_least = [&](int patch) { return version >= Version{{0, 5, patch}}; };
   SchedulerRules rules;
-  rules.memory_caps_output = now;
-  rules.chunk_abort_at_once = now;
-  rules.page_per_request = now;
-  rules.input_cap_while_chunking = !now;
-  rules.verdict_before_match = now;
-  rules.reserves_fixed_outputs = now;
-  rules.no_token_needs_work = now;
-  rules.chunk_end_aligned = now;
-  rules.counts_rows = now;
-  rules.slots_limit_chunks = !now;
-  rules.preemption_uses_prompt = now;
-  rules.preempted_always_requeued = now;
-  rules.refreshes_waiting = now;
-  rules.filters_every_step = now;
-  rules.mixed_needs_room = now;
-  rules.pages_by_written = now;
-  rules.skips_certain_finishes = now;
-  rules.last_request_aborted = now;
-  rules.resets_ratio_when_idle = now;
-  rules.stop_before_length = now;
-  rules.prefill_only_joins = now;
-  rules.caches_outputs = now;
-  rules.evicts_shortfall = now;
-  rules.one_time_per_walk = !now;
-  rules.lpm_by_cut_match = now;
-  rules.sliding_window_pools = now;
-  rules.disaggregation = now;
+  rules.memory_caps_output = at_least(12);
+  rules.chunk_abort_at_once = at_least(14);
+  rules.charges_page = at_least(10);
+  rules.needs_page = at_least(11);
+  rules.fixed_need_page = at_least(21);
+  rules.input_cap_while_chunking = !at_least(13);
+  rules.verdict_before_match = at_least(23);
+  rules.reserves_fixed_outputs = at_least(22);
+  rules.no_token_needs_work = at_least(20);
+  rules.chunk_end_aligned = at_least(12);
+  rules.counts_rows = at_least(12);
+  rules.counts_held_rows = at_least(23);
+  rules.slots_limit_chunks = !at_least(11);
+  rules.preemption_uses_prompt = at_least(15);
+  rules.preempted_always_requeued = at_least(22);
+  rules.refreshes_waiting = at_least(22);
+  rules.lpm_by_cut_match = at_least(13);
+  rules.filters_every_step = at_least(23);
+  rules.mixed_needs_room = at_least(22);
+  rules.pages_by_written = at_least(9);
+  rules.skips_certain_finishes = at_least(22);
+  rules.last_request_aborted = at_least(10);
+  rules.resets_ratio_when_idle = at_least(11);
+  rules.stop_before_length = at_least(18);
+  rules.prefill_only_joins = at_least(10);
+  rules.publishes_outputs = at_least(9);
+  rules.cuts_outputs = at_least(20);
+  rules.evicts_shortfall = at_least(17);
+  rules.unified_tree = at_least(19);
+  rules.sliding_window_pools = at_least(23);
+  rules.disaggregation = at_least(23);
   return rules;
 }
 

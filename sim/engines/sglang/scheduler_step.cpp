@@ -86,14 +86,23 @@ void Scheduler::Impl::choose_batch(Batch& next) {
   finish_chunk_abort();
   publish_chunk();
   merge_last();
-  if (rules_.filters_every_step && running_.drop_finished()) {
-    running_.full = false;
-  }
+  filter_running();
   if (defers_prefill() || !choose_prefill(next)) {
     choose_decode(next);
   }
   if (next.prefills()) {
     decode_rounds_left_ = config_.prefill_decode_interval;
+  }
+}
+
+// Finished requests leave the running batch. Once only a batch that never decodes did it here: the
+// others do before they decode.
+void Scheduler::Impl::filter_running() {
+  if (!rules_.filters_every_step && !(rules_.prefill_only_joins && running_.prefill_only)) {
+    return;
+  }
+  if (running_.drop_finished() && (rules_.filters_every_step || running_.empty())) {
+    running_.full = false;
   }
 }
 
@@ -129,7 +138,7 @@ void Scheduler::Impl::publish_chunk() {
   }
   Request& request = at(chunked_);
   // A chunk that sat the last batch out has computed nothing new.
-  if (rules_.caches_outputs && request.computed <= request.kv.prefix) {
+  if (rules_.unified_tree && request.computed <= request.kv.prefix) {
     return;
   }
   kv_.publish(request.kv, published(request, std::min(request.computed, request.known)));
@@ -171,7 +180,10 @@ void Scheduler::Impl::merge_last() {
 
 std::int64_t Scheduler::Impl::free_rows_for(std::int64_t held) const {
   const std::int64_t slots = config_.max_running_requests - running_.size();
-  return rules_.counts_rows ? std::min(slots, free_rows_ + held) : slots;
+  if (!rules_.counts_rows) {
+    return slots;
+  }
+  return std::min(slots, free_rows_ + (rules_.counts_held_rows ? held : 0));
 }
 
 bool Scheduler::Impl::choose_prefill(Batch& next) {
@@ -343,7 +355,7 @@ void Scheduler::Impl::mix_running(Batch& next) {
     ++request.kv.filled;
     ++request.decodes;
     request.known = length(request);
-    request.computed = rules_.caches_outputs ? request.kv.filled : request.known;
+    request.computed = rules_.publishes_outputs ? request.kv.filled : request.known;
     request.last_extend = 1;
     request.batch_step = step_;
     next.rows.push_back(row_of(slot));

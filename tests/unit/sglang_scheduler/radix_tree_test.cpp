@@ -126,7 +126,7 @@ TEST(RadixTree, EvictionStopsOnceThePoolHasEnough) {
 // upper half that of its creation.
 TEST(RadixTree, ASplitMakesTheLowerHalfNewer) {
   for (const bool old : {false, true}) {
-    Tree tree({.one_time_per_walk = old});
+    Tree tree({.unified = !old});
     tree.insert(content({{1, 10}, {2, 10}}));
     tree.insert(kB);
     tree->match(content({{1, 10}, {2, 4}, {7, 1}}), 15);

@@ -112,7 +112,10 @@ TEST(SglangIntake, AFullQueueDropsTheNewcomerOrTheLeastPreferred) {
 // The second request needs prompt + max_new + a page, and must be below what is left: 100 slots, 10
 // hold the first prompt, whose other 19 tokens are reserved in full.
 TEST(SglangAdmission, FitsAtNAndNotAtOneMore) {
-  for (const auto& [version, fits] : {std::pair{Version{{0, 5, 23}}, 39}, {kOld, 40}}) {
+  for (const auto& [version, fits] : {std::pair{Version{{0, 5, 23}}, 39},
+                                      {Version{{0, 5, 11}}, 39},
+                                      {Version{{0, 5, 9}}, 40},
+                                      {kOld, 40}}) {
     for (const std::int64_t more : {0, 1}) {
       SchedulerConfig config = config_of(100, version);
       config.schedule_conservativeness = 2;  // ratio min(0.7 * 2, 1)
