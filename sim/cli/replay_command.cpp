@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <ctime>
@@ -14,6 +15,7 @@
 #include "sim/report/record_json.hpp"
 #include "sim/report/snapshot.hpp"
 #include "sim/report/text.hpp"
+#include "sim/run/fixes.hpp"
 #include "sim/run/replay.hpp"
 #include "sim/run/workload.hpp"
 
@@ -150,6 +152,11 @@ OrderedJson meta_json(Clock::time_point start) {
   return meta;
 }
 
+// A pipe is read once.
+bool can_restart(const workloads::WorkloadOptions& workload) {
+  return std::find(workload.traces.begin(), workload.traces.end(), "-") == workload.traces.end();
+}
+
 // Of each rank whose allocator was followed; the first has the plain name.
 void write_snapshots(const std::vector<RankRecord>& ranks, const OutputFolder& folder) {
   for (const RankRecord& rank : ranks) {
@@ -215,6 +222,12 @@ int run_replay(const Arguments& arguments) {
     options.progress = [&progress](std::int64_t done) { progress(done); };
     replay(plan.deployment, std::move(plan.startup), *step_times, *stream, requests, options,
            record);
+    if (record.outcome.kind == OutcomeKind::kRuntimeOom && can_restart(workload)) {
+      record.outcome.fixes = find_runtime_fixes(
+          plan.deployment, record, *step_times,
+          [&workload] { return workloads::make_workload(workload); }, options);
+      record.outcome_json = outcome_json(record.outcome);
+    }
   }
   requests.close();
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {

@@ -12,6 +12,9 @@ namespace oomcast {
 namespace {
 
 std::vector<VizFrame> frames_of(const MemoryHistory& history, std::uint32_t tag) {
+  if (tag == 0) {
+    return {};
+  }
   if (tag < kFirstStepTag) {
     return {{std::string(name_of(startup_leaf(tag))), "startup", 0},
             {std::string(startup_phase(tag)), "startup", 0}};

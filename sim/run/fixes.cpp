@@ -41,7 +41,8 @@ class Search {
     Bytes least;
     bool first = true;
     for (const vllm::StageState& stage : startup.stages) {
-      const Bytes own = stage.available_kv + std::min(Bytes{0}, stage.memory.ledger().device_free());
+      const Bytes own =
+          stage.available_kv + std::min(Bytes{0}, stage.memory.ledger().device_free());
       least = first ? own : std::min(least, own);
       first = false;
     }
@@ -140,10 +141,114 @@ class Search {
   std::vector<Fix> fixes_;
 };
 
+// Tries changes by running the workload again.
+class RuntimeSearch {
+ public:
+  using Restart = std::function<std::unique_ptr<workloads::RequestStream>()>;
+
+  RuntimeSearch(const vllm::Deployment& deployment, const RunRecord& failed,
+                const StepTimeModel& model, const Restart& restart, const ReplayOptions& options)
+      : deployment_(deployment), failed_(failed), model_(model), restart_(restart) {
+    options_.detail = options.detail;
+    options_.stop = options.stop;
+  }
+
+  std::vector<Fix> run() {
+    const RankRecord& rank = rank_of(failed_);
+    if (rank.allocator && rank.allocator->failure && rank.allocator->failure->is_fragmented()) {
+      allocator_settings();
+    }
+    if (!deployment_.kv_cache_memory) {
+      utilization();
+    }
+    return std::move(fixes_);
+  }
+
+ private:
+  [[nodiscard]] const RankRecord& rank_of(const RunRecord& record) const {
+    return record.ranks[static_cast<std::size_t>(*failed_.outcome.rank / deployment_.tp)];
+  }
+
+  bool attempt(launch::Launch changed, std::string shown) {
+    try {
+      const vllm::Deployment resolved =
+          vllm::resolve(std::move(changed), deployment_.model, deployment_.gpu, deployment_.card,
+                        deployment_.assumed);
+      class Unread final : public RequestSink {
+       public:
+        void row(const RequestRow& /*row*/) override {}
+      } sink;
+      RunRecord record;
+      const auto stream = restart_();
+      replay(resolved, vllm::simulate_startup(resolved), model_, *stream, sink, options_, record);
+      if (!record.outcome.fits()) {
+        return false;
+      }
+      const RankRecord& before = rank_of(failed_);
+      const Bytes wanted = before.device_total + failed_.outcome.short_by;
+      const Bytes needed = rank_of(record).device_peak.bytes;
+      fixes_.push_back({std::move(shown), std::max(Bytes{0}, wanted - needed)});
+      return true;
+    } catch (const ConfigError&) {
+      return false;  // the engine refuses this value; it is no fix
+    }
+  }
+
+  // The first that works; PyTorch's message names them in this order.
+  void allocator_settings() {
+    std::string name(allocator::kConfVariables.front());
+    std::string given;
+    for (const std::string_view variable : allocator::kConfVariables) {
+      if (const auto text = deployment_.launch.variable(variable)) {
+        name = variable;
+        given = *text + ",";
+        break;
+      }
+    }
+    for (const char* setting :
+         {"expandable_segments:True", "max_split_size_mb:512", "max_split_size_mb:128"}) {
+      launch::Launch changed = deployment_.launch;
+      changed.environment[name] = given + setting;
+      if (attempt(std::move(changed), name + "=" + given + setting)) {
+        return;
+      }
+    }
+  }
+
+  void utilization() {
+    const int percent = static_cast<int>(deployment_.gpu_memory_utilization * 100);
+    for (const int less : {2, 5, 10}) {
+      const std::string value = fmt::format("0.{:02}", percent - less);
+      if (percent <= less) {
+        return;
+      }
+      launch::Launch changed = deployment_.launch;
+      launch::set_flag(changed, "gpu-memory-utilization", value);
+      if (attempt(std::move(changed), "--gpu-memory-utilization " + value)) {
+        return;
+      }
+    }
+  }
+
+  const vllm::Deployment& deployment_;
+  const RunRecord& failed_;
+  const StepTimeModel& model_;
+  const Restart& restart_;
+  ReplayOptions options_;
+  std::vector<Fix> fixes_;
+};
+
 }  // namespace
 
 std::vector<Fix> find_fixes(const vllm::Deployment& deployment, const vllm::Startup& failed) {
   return Search(deployment, failed).run();
+}
+
+std::vector<Fix> find_runtime_fixes(
+    const vllm::Deployment& deployment, const RunRecord& failed, const StepTimeModel& model,
+    const std::function<std::unique_ptr<workloads::RequestStream>()>& restart,
+    const ReplayOptions& options) {
+  return RuntimeSearch(deployment, failed, model, restart, options).run();
 }
 
 }  // namespace oomcast

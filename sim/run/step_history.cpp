@@ -14,6 +14,25 @@ using allocator::Trace;
 // Calls of a startup that a history shows at most.
 constexpr std::size_t kMostStartupEvents = std::size_t{1} << 16;
 
+// PyTorch's entries of new memory carry the stack of the allocation that asked for it, which comes
+// next.
+void tag_segments(Trace& trace) {
+  std::uint32_t asking = 0;
+  for (auto event = trace.rbegin(); event != trace.rend(); ++event) {
+    switch (event->action) {
+      case allocator::Action::kAlloc:
+        asking = event->tag;
+        break;
+      case allocator::Action::kSegmentAlloc:
+      case allocator::Action::kSegmentMap:
+        event->tag = asking;
+        break;
+      default:
+        asking = 0;
+    }
+  }
+}
+
 // The startup once more, this time watched, up to the state `ready`: one that failed may have ended
 // in either half.
 void trace_startup(const vllm::Deployment& deployment, int stage, Blocks blocks,
@@ -26,6 +45,7 @@ void trace_startup(const vllm::Deployment& deployment, int stage, Blocks blocks,
     startup.serve(blocks);
   }
   OOMCAST_CHECK(torch.state_digest() == ready, "stage {} started twice ends in two states", stage);
+  tag_segments(trace);
   for (std::size_t i = trace.size() - std::min(trace.size(), kMostStartupEvents); i < trace.size();
        ++i) {
     history.events.push_back({trace[i], SimTime{}});
@@ -81,12 +101,16 @@ MemoryHistory StepHistory::replay(const vllm::Deployment& deployment, int stage,
         const SimTime at = kept.run.start_of(i);
         const std::size_t way = player.way(kept.run.tokens, kept.run.rows);
         history.steps.push_back({at, kept.run.tokens, kept.run.rows, way, tag});
-        player.play(kept.run.tokens, kept.run.rows, torch, tag);
+        const auto played = player.play(kept.run.tokens, kept.run.rows, torch, tag);
+        if (played.failed) {
+          trace.back().tag = tag + static_cast<std::uint32_t>(*played.failed);  // the oom entry
+        }
         tag += static_cast<std::uint32_t>(player.made(way).size());
         times.resize(trace.size(), at);
       }
     }
   }
+  tag_segments(trace);
   OOMCAST_CHECK(torch.state_digest() == end, "{} steps run again end in another state",
                 history.steps.size());
   for (std::size_t i = trace.size() - std::min(trace.size(), kMostEvents); i < trace.size(); ++i) {

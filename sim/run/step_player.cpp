@@ -43,7 +43,7 @@ class Highest {
 
   void write_failure(StepPlayer::Played& played) const {
     played.moments = {full_.moment, now().moment};
-    played.moment_count = 2;
+    played.moment_count = played.moments[0] == played.moments[1] ? 1 : 2;
   }
 
  private:

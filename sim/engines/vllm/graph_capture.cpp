@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sim/core/error.hpp"
+#include "sim/engines/startup_tag.hpp"
 
 namespace oomcast::vllm {
 namespace {
@@ -44,7 +45,8 @@ bool replay(const opgraph::Program& program, std::int64_t size, CardMemory& memo
     before_op(opgraph::OpId{op++});
     for (const opgraph::TensorId id : step.made) {
       const opgraph::TensorInfo& tensor = graph.info(id);
-      const auto made = memory.allocate(tensor.leaf, tensor.bytes.at(shape));
+      const auto made =
+          memory.allocate(tensor.leaf, tensor.bytes.at(shape), startup_tag("capture", tensor.leaf));
       if (!made) {
         return false;
       }
@@ -132,7 +134,8 @@ bool GraphCapture::make_static_output(std::int64_t size) {
     return true;
   }
   const std::int64_t row = deployment_.model->hidden * models::bits_of(deployment_.dtype) / 8;
-  static_output_ = memory_.allocate(Leaf::kGraphStaticIo, Bytes{detail::checked_mul(size, row)});
+  static_output_ = memory_.allocate(Leaf::kGraphStaticIo, Bytes{detail::checked_mul(size, row)},
+                                    startup_tag("capture", Leaf::kGraphStaticIo));
   return static_output_.has_value();
 }
 

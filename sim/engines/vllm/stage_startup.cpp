@@ -11,6 +11,7 @@
 #include "sim/comm/nccl.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
+#include "sim/engines/startup_tag.hpp"
 #include "sim/engines/vllm/resident.hpp"
 #include "sim/kernels/attention.hpp"
 
@@ -183,7 +184,7 @@ bool StageStartup::load_weights() {
       continue;
     }
     const Leaf leaf = ledger_leaf(call.leaf);
-    const auto made = state_.memory.allocate(leaf, call.bytes);
+    const auto made = state_.memory.allocate(leaf, call.bytes, startup_tag("load", leaf));
     if (!made) {
       fail(OutcomeKind::kStartupOom, "load", leaf, state_.memory.shortage(),
            state_.memory.message());
@@ -361,7 +362,8 @@ bool StageStartup::run(const opgraph::Program& program, const opgraph::StepShape
   for (const opgraph::Program::Step& step : program.steps()) {
     for (const opgraph::TensorId id : step.made) {
       const opgraph::TensorInfo& tensor = graph.info(id);
-      const auto made = state_.memory.allocate(tensor.leaf, tensor.bytes.at(shape));
+      const auto made = state_.memory.allocate(tensor.leaf, tensor.bytes.at(shape),
+                                               startup_tag(phase, tensor.leaf));
       if (!made) {
         fail(OutcomeKind::kStartupOom, phase, tensor.leaf, state_.memory.shortage(),
              state_.memory.message());
@@ -386,7 +388,7 @@ bool StageStartup::run(const opgraph::Program& program, const opgraph::StepShape
 }
 
 bool StageStartup::allocate(Leaf leaf, Bytes bytes, const char* phase) {
-  if (!state_.memory.allocate(leaf, bytes)) {
+  if (!state_.memory.allocate(leaf, bytes, startup_tag(phase, leaf))) {
     fail(OutcomeKind::kStartupOom, phase, leaf, state_.memory.shortage(), state_.memory.message());
     return false;
   }
