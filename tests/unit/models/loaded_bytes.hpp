@@ -22,7 +22,9 @@ inline Bytes loaded_bytes(const RankWeights& weights, Bytes max_split_size = Byt
     if (call.kind == LoadCall::Kind::kFree) {
       torch.free(tensors[call.tensor]);
     } else {
-      tensors.push_back(torch.allocate(call.bytes).value());
+      const auto made = torch.allocate(call.bytes);
+      EXPECT_TRUE(made);
+      tensors.push_back(*made);
     }
   }
   return torch.stats().allocated;
