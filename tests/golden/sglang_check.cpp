@@ -252,14 +252,12 @@ std::string check_sglang_recording(std::istream& in, const std::string& path,
                                    const SglangScenario& scenario) {
   constexpr std::int64_t kMaxSteps = 10'000'000;  // idle steps count, so a number could mean hours
   Comparison comparison(scenario);
+  std::int64_t number = 1;
+  const auto refuse = [&](std::int64_t steps, const std::string& expected) {
+    throw ConfigError(
+        Problem{path, fmt::format("line {}", number), fmt::format("step {}", steps), expected, {}});
+  };
   const auto run_to = [&](std::int64_t steps, const Json* recorded) -> std::string {
-    if (steps > kMaxSteps) {
-      throw ConfigError(Problem{path,
-                                "",
-                                fmt::format("{} steps", steps),
-                                fmt::format("at most {} steps", kMaxSteps),
-                                {}});
-    }
     while (comparison.executed() < steps) {
       const bool due = comparison.executed() == steps - 1;
       if (std::string found = comparison.step(due ? recorded : nullptr); !found.empty()) {
@@ -269,7 +267,6 @@ std::string check_sglang_recording(std::istream& in, const std::string& path,
     return "";
   };
   std::string line;
-  std::int64_t number = 1;
   while (next_line(in, path, line)) {
     ++number;
     const Json recorded = Json::parse(line, nullptr, false);
@@ -277,16 +274,16 @@ std::string check_sglang_recording(std::istream& in, const std::string& path,
       throw ConfigError(Problem{path, fmt::format("line {}", number), "", "a JSON object", {}});
     }
     if (recorded.contains("end") && recorded["end"].is_boolean()) {
-      std::string found = run_to(recorded.value("steps", std::int64_t{0}), nullptr);
+      const std::int64_t steps = recorded.value("steps", std::int64_t{0});
+      if (steps > kMaxSteps) {
+        refuse(steps, fmt::format("at most {} steps", kMaxSteps));
+      }
+      std::string found = run_to(steps, nullptr);
       return found.empty() ? comparison.trailer(recorded) : found;
     }
     const std::int64_t step = recorded.value("step", std::int64_t{-1});
-    if (step < comparison.executed()) {
-      throw ConfigError(Problem{path,
-                                fmt::format("line {}", number),
-                                fmt::format("step {}", step),
-                                "steps in order",
-                                {}});
+    if (step < comparison.executed() || step >= kMaxSteps) {
+      refuse(step, fmt::format("steps in order, below {}", kMaxSteps));
     }
     if (std::string found = run_to(step + 1, &recorded); !found.empty()) {
       return found;

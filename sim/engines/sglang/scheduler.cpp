@@ -11,6 +11,8 @@ namespace {
 
 // Priorities beyond are cut; who has none is below all of them.
 constexpr std::int64_t kPriorityLimit = std::int64_t{1} << 60;
+// No pool comes near; sums of such lengths do not overflow.
+constexpr std::int64_t kLengthLimit = std::int64_t{1} << 60;
 
 // Segment ids of content nobody shares: outside of what traces use as ids, as good as never met.
 std::uint64_t private_segment(std::uint64_t serial) {
@@ -97,7 +99,7 @@ Added Scheduler::Impl::add(const RequestSpec& spec) {
     request.priority = low_first_ ? 2 * kPriorityLimit : -2 * kPriorityLimit;
     request.node_priority = request.priority;
   }
-  const std::int64_t asked = spec.prompt_len.count();
+  const std::int64_t asked = std::min(spec.prompt_len.count(), kLengthLimit);
   const bool stub = asked >= max_prompt_;
   // What there is no room for in the context, and by later rules in the empty pool, is not planned.
   request.max_output = std::min(spec.max_output.count(), max_length_ - asked - 1);
