@@ -42,6 +42,7 @@ AllocatorSteps::AllocatorSteps(const vllm::Deployment& deployment, vllm::StageSt
   for (const PhaseRecord& phase : stage.phases) {
     highest_reserved_ = std::max(highest_reserved_, phase.views.torch_reserved);
   }
+  shown_.front() = shown_now();
   if (remembers_) {
     forget();
   }
@@ -151,9 +152,13 @@ void AllocatorSteps::take(const Effect& effect, const StepRun& steps,
   shown_count_ = effect.played.moment_count;
   for (std::size_t i = 0; i < shown_count_; ++i) {
     book(effect.played.moments[i], steps.start_of(0));
-    shown_[i] = {stage_.memory.ledger().device_by_leaf(), stage_.memory.ledger().views(),
-                 booked_.inactive_split, booked_.segments};
+    shown_[i] = shown_now();
   }
+}
+
+AllocatorSteps::Shown AllocatorSteps::shown_now() const {
+  const Ledger& ledger = stage_.memory.ledger();
+  return {ledger.device_by_leaf(), ledger.views(), booked_.inactive_split, booked_.segments};
 }
 
 // Moves the books to `moment` in the order in which no account runs dry, and holds what they have
@@ -253,7 +258,7 @@ void AllocatorSteps::finish(RankRecord& record) {
   out.highest_reserved = highest_reserved_;
   out.highest_reserved_at = highest_reserved_at_;
   out.failure = failure_;
-  out.history = history_.replay(deployment_, stage_.stage, blocks_, player_, torch_.state_digest());
+  out.history = history_.replay(deployment_, stage_.stage, blocks_, player_, torch());
 }
 
 }  // namespace oomcast

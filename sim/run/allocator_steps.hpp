@@ -77,6 +77,7 @@ class AllocatorSteps final : public StepMemory {
   // The allocator in the state of the run.
   const allocator::CachingAllocator& torch();
   void book(const StepMoment& moment, SimTime at);
+  [[nodiscard]] Shown shown_now() const;
   [[nodiscard]] Outcome out_of_memory(const StepRun& steps, std::size_t place);
 
   const vllm::Deployment& deployment_;

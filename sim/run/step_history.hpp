@@ -31,9 +31,10 @@ class StepHistory {
   void add(const StepRun& steps, std::size_t events, const Now& now);
 
   // Runs the startup again (`blocks` as it came to) and the steps kept, and writes down the calls.
-  // `end`: digest of the state that the run ended in.
+  // `end`: the allocator as the run left it.
   [[nodiscard]] MemoryHistory replay(const vllm::Deployment& deployment, int stage, Blocks blocks,
-                                     StepPlayer& player, std::uint64_t end) const;
+                                     StepPlayer& player,
+                                     const allocator::CachingAllocator& end) const;
 
  private:
   struct Kept {

@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -106,6 +107,84 @@ class Cli(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual((a / "requests.csv").read_bytes(),
                          (self.root / "b" / "requests.csv").read_bytes())
+
+    def read_snapshot(self, path, record):
+        """The pickle, its sums held against the rank's own statistics."""
+        with open(path, "rb") as file:
+            snapshot = pickle.load(file)
+        self.assertEqual(sorted(snapshot), ["allocator_settings", "device_traces", "segments"])
+        segments = snapshot["segments"]
+        allocator = record["allocator"]
+        self.assertEqual(sum(s["total_size"] for s in segments), allocator["reserved_bytes"])
+        self.assertEqual(sum(s["allocated_size"] for s in segments), allocator["allocated_bytes"])
+        for segment in segments:
+            self.assertEqual(sum(b["size"] for b in segment["blocks"]), segment["total_size"])
+            for block in segment["blocks"]:
+                self.assertEqual(bool(block["frames"]), block["state"] != "inactive")
+        self.assertEqual(len(snapshot["device_traces"]), record["rank"] + 1)
+        return snapshot
+
+    def test_allocator_detail(self):
+        runs = [self.replay("a", "--trace", SAMPLE, "--detail", "allocator"),
+                self.replay("b", "--trace", SAMPLE, "--detail", "allocator", "--step-by-step")]
+        for name in ("timeline.csv", "requests.csv", "snapshot.pickle"):
+            self.assertEqual(*((run / name).read_bytes() for run in runs), name)
+        classes = self.replay("c", "--trace", SAMPLE)
+        self.assertEqual((classes / "requests.csv").read_bytes(),
+                         (runs[0] / "requests.csv").read_bytes())
+        self.assertFalse((classes / "snapshot.pickle").exists())
+        rows = read_csv(runs[0] / "timeline.csv")
+        self.assertEqual(list(rows[0])[-2:], ["torch_inactive_split_bytes", "torch_segments"])
+        self.assertEqual(list(rows[0])[:-2], list(read_csv(classes / "timeline.csv")[0]))
+        leaves = [name for name in rows[0] if "." in name]
+        for row in rows:
+            self.assertEqual(sum(int(row[name]) for name in leaves), int(row["device_used_bytes"]))
+            self.assertLessEqual(int(row["torch_allocated_bytes"]), int(row["torch_reserved_bytes"]))
+        record = json.loads((runs[0] / "record.json").read_text())["ranks"][0]
+        self.assertEqual(record["allocator"]["ooms"], 0)
+        trace = self.read_snapshot(runs[0] / "snapshot.pickle", record)["device_traces"][0]
+        names = {frame["name"] for entry in trace for frame in entry["frames"]}
+        self.assertTrue({"load", "kv", "kv.pool", "lm_head", "softmax"} <= names, names)
+        self.assertTrue(any(name.startswith("step of ") for name in names))
+
+    def test_allocator_detail_of_several_ranks(self):
+        out = self.root / "two"
+        done = self.run_oomcast("replay", "--launch", "vllm serve Qwen/Qwen3-8B -tp 2 -pp 2",
+                                "--gpu", "H100-80GB", "--trace", SAMPLE, "--requests", "20",
+                                "--detail", "allocator", "--json", "--out", out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        ranks = json.loads(done.stdout)["ranks"]
+        self.assertEqual([rank["rank"] for rank in ranks], [0, 2])
+        self.read_snapshot(out / "snapshot.pickle", ranks[0])
+        self.read_snapshot(out / "snapshot-rank2.pickle", ranks[1])
+
+    def test_allocator_detail_of_memory_in_pieces(self):
+        out = self.root / "pieces"
+        done = self.run_oomcast(
+            "replay", "--launch", "vllm serve meta-llama/Llama-3.1-8B-Instruct --enforce-eager "
+            "--max-model-len 16384 --max-num-batched-tokens 16384 --max-num-seqs 16 "
+            "--kv-cache-memory-bytes 65712999628", "--gpu", "H100-80GB", "--engine-version",
+            "0.19.0", "--synthetic",
+            "poisson:rate=20,requests=200,input=uniform(100,16000),output=uniform(2,50)",
+            "--detail", "allocator", "--out", out)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        record = json.loads((out / "record.json").read_text())
+        outcome = record["outcome"]
+        self.assertEqual(outcome["kind"], "runtime_oom")
+        self.assertIn("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+                      [fix["change"] for fix in outcome["fixes"]])
+        failure = record["ranks"][0]["allocator"]["out_of_memory"]
+        self.assertTrue(failure["fragmented"])
+        self.assertEqual(failure["class"], outcome["class"])
+        snapshot = self.read_snapshot(out / "snapshot.pickle", record["ranks"][0])
+        last = snapshot["device_traces"][0][-1]
+        self.assertEqual(last["action"], "oom")
+        self.assertEqual(last["device_free"], failure["device_free_bytes"])
+        self.assertIn(failure["tensor"], last["frames"][0]["name"])
+
+    def test_unknown_detail(self):
+        self.refuses("replay", *LLAMA, "--trace", SAMPLE, "--detail", "alocator",
+                     mentions=["--detail", "classes or allocator", "alocator"])
 
     def test_exit_3_when_it_does_not_fit(self):
         words = ["--launch", "vllm serve Qwen/Qwen3-14B", "--gpu", "RTX4090"]
