@@ -1,7 +1,7 @@
 // check_startup [--peaks] FILE…: recorded startups (.jsonl, .jsonl.gz) against ours. A line a run,
 // last "N of M runs matched"; exit 0 from 95 % on. With --peaks: steps, graphs and live tensors of
-// the op graph instead, last how many of them agree; exit 0 from 90 % of the lines on. A run's model config is looked for beside the file and in
-// ../../model_configs from there.
+// the op graph instead, last how many of them agree; exit 0 from 90 % of the lines on. A run's
+// model config is looked for beside the file and in ../../model_configs from there.
 #include <fmt/format.h>
 
 #include <boost/iostreams/filter/gzip.hpp>

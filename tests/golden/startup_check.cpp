@@ -200,9 +200,10 @@ void check_steps(const Json& recorded, const vllm::Deployment& deployment, PeakP
         std::max(8 * kMib, 0.02 * expected)) {
       ++points.steps_within;
     } else {
-      points.off.push_back(fmt::format("step of {} tokens, {} requests expected {:.1f} MiB got "
-                                       "{:.1f}",
-                                       tokens, requests, expected / kMib, to_gib(got) * 1024));
+      points.off.push_back(
+          fmt::format("step of {} tokens, {} requests expected {:.1f} MiB got "
+                      "{:.1f}",
+                      tokens, requests, expected / kMib, to_gib(got) * 1024));
     }
   }
 }
@@ -212,7 +213,8 @@ void check_graphs(const Json& recorded, const vllm::StageState& stage, PeakPoint
   for (const Json& graph : recorded.value("graphs", Json::array())) {
     if (graph.at("when") == "capture") {
       expected[{graph.at("mode") == "FULL" ? "full" : "piecewise",
-                graph.at("size").get<std::int64_t>()}] = graph.at("pool_growth_bytes").get<double>();
+                graph.at("size").get<std::int64_t>()}] =
+          graph.at("pool_growth_bytes").get<double>();
     }
   }
   for (const vllm::CapturedGraph& graph : stage.graphs) {

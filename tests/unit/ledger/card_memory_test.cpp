@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
+#include "sim/core/random.hpp"
 
 namespace oomcast {
 namespace {
@@ -76,7 +76,7 @@ TEST(CardMemory, FitsAtCapacityAndNotAByteBeyond) {
 
 // Whatever happens, the books are the allocator's: allocated, reserved, used.
 TEST(CardMemory, RandomCallsKeepTheBooks) {
-  std::mt19937_64 random(7);
+  RandomStream random = random_stream(7, "card memory");
   for (int round = 0; round < 40; ++round) {
     CardMemory card(kMiB * 512, 0, {});
     std::vector<CardMemory::Tensor> live;

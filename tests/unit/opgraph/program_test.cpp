@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <random>
+
+#include "sim/core/random.hpp"
 
 namespace oomcast::opgraph {
 namespace {
@@ -57,7 +58,7 @@ TEST(Program, LiveRangesAreDrawn) {
 
 // Against a second way of counting: at each op, every tensor whose range covers it.
 TEST(Program, RandomGraphsAgreeWithCountingEachOp) {
-  std::mt19937 random(20261129);
+  RandomStream random = random_stream(20261129, "op graphs");
   for (int round = 0; round < 300; ++round) {
     OpGraph graph;
     std::vector<TensorId> made;
