@@ -42,9 +42,9 @@ class Tree {
   RadixTree tree_;
 };
 
-const kv::TokenRuns kA = content({{1, 10}});
-const kv::TokenRuns kB = content({{2, 20}});
-const kv::TokenRuns kC = content({{3, 30}});
+const kv::TokenRuns ten = content({{1, 10}});
+const kv::TokenRuns twenty = content({{2, 20}});
+const kv::TokenRuns thirty = content({{3, 30}});
 
 TEST(RadixTree, ALookupThatEndsInsideAnEdgeSplitsIt) {
   Tree tree;
@@ -98,26 +98,26 @@ TEST(RadixTree, LocksCountOnAllAncestors) {
 
 TEST(RadixTree, UnlockingTwiceIsCaught) {
   Tree tree;
-  const RadixTree::Inserted leaf = tree.insert(kA);
+  const RadixTree::Inserted leaf = tree.insert(ten);
   EXPECT_DEATH(tree->unlock(leaf.node, 0), "unlocked once too often");
 }
 
 TEST(RadixTree, TheLeastRecentlyUsedLeafGoesFirst) {
   Tree tree;
-  tree.insert(kA);
-  tree.insert(kB);
-  tree.insert(kC);
-  EXPECT_EQ(tree.known(kA), 10);  // now B is the oldest
+  tree.insert(ten);
+  tree.insert(twenty);
+  tree.insert(thirty);
+  EXPECT_EQ(tree.known(ten), 10);  // now B is the oldest
   tree->evict(1, 0);
   EXPECT_EQ(tree.pools().full.free(), 1000 - 10 - 30);
-  EXPECT_EQ(tree.known(kB), 0);
+  EXPECT_EQ(tree.known(twenty), 0);
 }
 
 TEST(RadixTree, EvictionStopsOnceThePoolHasEnough) {
   Tree tree;
-  tree.insert(kA);
-  tree.insert(kB);
-  tree.insert(kC);
+  tree.insert(ten);
+  tree.insert(twenty);
+  tree.insert(thirty);
   tree->evict(11, 0);  // A's 10 do not do, with B's it is 30
   EXPECT_EQ(tree.pools().full.free(), 1000 - 30);
 }
@@ -128,9 +128,9 @@ TEST(RadixTree, ASplitMakesTheLowerHalfNewer) {
   for (const bool old : {false, true}) {
     Tree tree({.unified = !old});
     tree.insert(content({{1, 10}, {2, 10}}));
-    tree.insert(kB);
+    tree.insert(twenty);
     tree->match(content({{1, 10}, {2, 4}, {7, 1}}), 15);
-    tree->match(kB, 20);
+    tree->match(twenty, 20);
     tree->evict(1, 0);
     // Both were walked before B was looked up again, so the lower half goes: 6 tokens.
     EXPECT_EQ(tree.pools().full.free(), 1000 - 40 + 6) << old;
@@ -145,31 +145,31 @@ TEST(RadixTree, ASplitMakesTheLowerHalfNewer) {
 
 TEST(RadixTree, LfuCountsInsertionsPerRequest) {
   Tree tree({.policy = EvictionPolicy::kLfu});
-  tree.insert(kA);
-  tree.insert(kA);  // 2 hits
-  tree.insert(kB);
-  tree.insert(kC);
-  tree.insert(kC);
-  tree->match(kB, 20);  // lookups do not count
+  tree.insert(ten);
+  tree.insert(ten);  // 2 hits
+  tree.insert(twenty);
+  tree.insert(thirty);
+  tree.insert(thirty);
+  tree->match(twenty, 20);  // lookups do not count
   tree->evict(1, 0);
-  EXPECT_EQ(tree.known(kB), 0);
+  EXPECT_EQ(tree.known(twenty), 0);
   // What a request inserted before does not count again.
   tree.pools().full.take(10);
-  tree->insert(kA, {.length = 10, .published = 10});
-  tree->insert(kC, {.length = 30, .shared = 30});  // 3 hits
+  tree->insert(ten, {.length = 10, .published = 10});
+  tree->insert(thirty, {.length = 30, .shared = 30});  // 3 hits
   tree->evict(1, 0);
-  EXPECT_EQ(tree.known(kA), 0);
-  EXPECT_EQ(tree.known(kC), 30);
+  EXPECT_EQ(tree.known(ten), 0);
+  EXPECT_EQ(tree.known(thirty), 30);
 }
 
 TEST(RadixTree, OtherPolicies) {
   const auto survivors = [](EvictionPolicy policy) {
     Tree tree({.policy = policy});
-    tree.insert(kA, 5);
-    tree.insert(kB, 1);
-    tree.insert(kB, 1);  // hit twice: protected by slru
-    tree.insert(kC, 3);
-    tree->match(kA, 10);
+    tree.insert(ten, 5);
+    tree.insert(twenty, 1);
+    tree.insert(twenty, 1);  // hit twice: protected by slru
+    tree.insert(thirty, 3);
+    tree->match(ten, 10);
     tree->evict(1, 0);
     return 1000 - tree.pools().full.free();
   };
