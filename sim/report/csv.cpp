@@ -69,9 +69,9 @@ void add_row(std::string& line, int rank, const TimelineRow& row, bool segments)
   for (const std::int64_t count : {row.running, row.waiting, row.step_tokens, row.preemptions}) {
     add_number(line, count);
   }
-  if (segments && row.segments > 0) {
-    add_number(line, row.inactive_split.count());
-    add_number(line, row.segments);
+  if (row.torch) {
+    add_number(line, row.torch->inactive_split.count());
+    add_number(line, row.torch->segments);
   } else if (segments) {
     line += ",,";
   }

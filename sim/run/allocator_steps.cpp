@@ -158,7 +158,7 @@ void AllocatorSteps::take(const Effect& effect, const StepRun& steps,
 
 AllocatorSteps::Shown AllocatorSteps::shown_now() const {
   const Ledger& ledger = stage_.memory.ledger();
-  return {ledger.device_by_leaf(), ledger.views(), booked_.inactive_split, booked_.segments};
+  return {ledger.device_by_leaf(), ledger.views(), {booked_.inactive_split, booked_.segments}};
 }
 
 // Moves the books to `moment` in the order in which no account runs dry, and holds what they have
@@ -242,8 +242,7 @@ void AllocatorSteps::show(std::size_t moment, TimelineRow& row) const {
   const Shown& shown = shown_[moment];
   row.device = shown.device;
   row.views = shown.views;
-  row.inactive_split = shown.inactive_split;
-  row.segments = shown.segments;
+  row.torch = shown.torch;
 }
 
 void AllocatorSteps::finish(RankRecord& record) {

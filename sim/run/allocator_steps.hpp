@@ -65,8 +65,7 @@ class AllocatorSteps final : public StepMemory {
   struct Shown {
     LeafBytes device{};
     MemoryViews views;
-    Bytes inactive_split;
-    std::int64_t segments = 0;
+    SegmentCounts torch;
   };
 
   [[nodiscard]] std::optional<std::uint32_t> find(Tokens tokens, std::int64_t rows) const;

@@ -18,11 +18,13 @@ std::optional<Outcome> ClassSteps::run(const StepRun& steps) {
   TorchPool torch(stage_.memory.ledger(), Backing::kSegment);
   const auto& leaves = vllm::StepPeaks::kLeaves;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    torch.free(leaves[i], live_[i]);
+    if (live_[i] > Bytes{}) {
+      torch.free(leaves[i], live_[i]);
+    }
   }
   live_ = {};
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    if (!torch.allocate(leaves[i], wanted[i])) {
+    if (wanted[i] > Bytes{} && !torch.allocate(leaves[i], wanted[i])) {
       return out_of_memory(steps, leaves[i], wanted[i]);
     }
     live_[i] = wanted[i];

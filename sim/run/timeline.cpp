@@ -144,9 +144,9 @@ void add_to_digest(Digest& digest, const TimelineRow& row) {
   for (const std::int64_t count : {row.running, row.waiting, row.step_tokens, row.preemptions}) {
     add(count);
   }
-  if (row.segments > 0) {
-    add(row.inactive_split.count());
-    add(row.segments);
+  if (row.torch) {
+    add(row.torch->inactive_split.count());
+    add(row.torch->segments);
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "sim/core/digest.hpp"
@@ -16,6 +17,12 @@
 #include "sim/ledger/ledger.hpp"
 
 namespace oomcast {
+
+// As torch.cuda.memory_stats() counts them: expandable segments in neither.
+struct SegmentCounts {
+  Bytes inactive_split;  // free parts of segments in use
+  std::int64_t segments = 0;
+};
 
 struct TimelineRow {
   SimTime at;
@@ -27,10 +34,8 @@ struct TimelineRow {
   std::int64_t running = 0;
   std::int64_t waiting = 0;
   std::int64_t step_tokens = 0;
-  std::int64_t preemptions = 0;  // so far
-  // At the allocator's depth: free parts of PyTorch's segments in use, and its segments.
-  Bytes inactive_split;
-  std::int64_t segments = 0;
+  std::int64_t preemptions = 0;        // so far
+  std::optional<SegmentCounts> torch;  // at the allocator's depth
 };
 
 class Timeline {

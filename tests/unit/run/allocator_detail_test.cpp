@@ -78,7 +78,8 @@ void expect_rows_conserve(const RankRecord& rank) {
     ASSERT_EQ(row.views.device_used - row.views.torch_reserved,
               ready.device_used - ready.torch_reserved);
     ASSERT_LE(row.views.torch_allocated, row.views.torch_reserved);
-    ASSERT_LE(row.inactive_split, row.views.torch_reserved - row.views.torch_allocated);
+    ASSERT_TRUE(row.torch.has_value());
+    ASSERT_LE(row.torch->inactive_split, row.views.torch_reserved - row.views.torch_allocated);
     ASSERT_LE(row.views.device_used, rank.device_total);
     ASSERT_EQ(row.kv_used + row.kv_cached + row.kv_free, row.device[index_of(Leaf::kKvPool)]);
     ASSERT_LE(row.views.torch_reserved, rank.allocator->highest_reserved);
