@@ -174,7 +174,9 @@ void AllocatorSteps::book(const StepMoment& moment, SimTime at) {
   change[index_of(Leaf::kSystemFragmentation)] +=
       moment.beyond - booked_.beyond + moment.inactive_split - booked_.inactive_split;
   const Bytes reserved = moment.reserved - booked_.reserved;
-  ledger.transfer(free, cached, std::max(reserved, Bytes{}));
+  if (reserved > Bytes{}) {
+    ledger.transfer(free, cached, reserved);
+  }
   for (const bool takes : {false, true}) {
     for (std::size_t i = 0; i < kLeafCount; ++i) {
       const Account leaf = Account::cell(static_cast<Leaf>(i), Backing::kSegment);
@@ -185,7 +187,9 @@ void AllocatorSteps::book(const StepMoment& moment, SimTime at) {
       }
     }
   }
-  ledger.transfer(cached, free, std::max(-reserved, Bytes{}));
+  if (reserved < Bytes{}) {
+    ledger.transfer(cached, free, -reserved);
+  }
   ledger.set_torch_idle(moment.reserved - moment.allocated -
                         ledger.at(Leaf::kSystemCached, Backing::kSegment));
   OOMCAST_CHECK(ledger.device_free() == moment.device_free,

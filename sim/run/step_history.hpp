@@ -21,7 +21,7 @@ namespace oomcast {
 class StepHistory {
  public:
   // Calls of the serving that a history shows at most.
-  static constexpr std::size_t kMostEvents = std::size_t{1} << 15;
+  static constexpr std::size_t kMostEvents = std::size_t{1} << 14;
 
   using Now = std::function<const allocator::CachingAllocator&()>;
 

@@ -100,7 +100,7 @@ void StepPlayer::add(const vllm::Deployment& deployment, int stage, vllm::Execut
     }
     ++op;
   }
-  handles_.resize(std::max(handles_.size(), way.made.size()), BlockHandle::kNull);
+  live_.resize(std::max(live_.size(), way.made.size()));
 }
 
 StepPlayer::Played StepPlayer::play(Tokens tokens, std::int64_t rows, CachingAllocator& torch,
@@ -109,7 +109,7 @@ StepPlayer::Played StepPlayer::play(Tokens tokens, std::int64_t rows, CachingAll
   const opgraph::StepShape shape{tokens.count(), rows, rows};
   Played played;
   Highest highest(torch);
-  std::fill(handles_.begin(), handles_.end(), BlockHandle::kNull);
+  std::fill(live_.begin(), live_.end(), Live{});
   std::size_t made = 0;
   std::size_t freed = 0;
   for (const Op& op : way.ops) {
@@ -124,18 +124,17 @@ StepPlayer::Played StepPlayer::play(Tokens tokens, std::int64_t rows, CachingAll
         played.failed = made;
         return played;
       }
-      handles_[made] = *block;
       if (*block != BlockHandle::kNull) {
-        highest.made(call.leaf, bytes, torch.block_size(*block));
+        live_[made] = {*block, bytes, torch.block_size(*block)};
+        highest.made(call.leaf, bytes, live_[made].block_bytes);
       }
     }
     for (; freed < op.freed_end; ++freed) {
       const std::uint32_t place = way.freed[freed];
-      const BlockHandle block = std::exchange(handles_[place], BlockHandle::kNull);
-      if (block != BlockHandle::kNull) {
-        const Call& call = way.made[place];
-        highest.freed(call.leaf, call.bytes.at(shape), torch.block_size(block));
-        torch.free(block);
+      const Live live = std::exchange(live_[place], Live{});
+      if (live.block != BlockHandle::kNull) {
+        highest.freed(way.made[place].leaf, live.bytes, live.block_bytes);
+        torch.free(live.block);
         played.calls += 3;  // the allocation, and the two of a free
       }
     }
@@ -154,8 +153,8 @@ AllocationSite StepPlayer::site(std::size_t way, std::size_t place) const {
 
 std::vector<std::size_t> StepPlayer::live() const {
   std::vector<std::size_t> places;
-  for (std::size_t place = 0; place < handles_.size(); ++place) {
-    if (handles_[place] != BlockHandle::kNull) {
+  for (std::size_t place = 0; place < live_.size(); ++place) {
+    if (live_[place].block != BlockHandle::kNull) {
       places.push_back(place);
     }
   }

@@ -79,7 +79,12 @@ class StepPlayer {
 
   vllm::StepPeaks peaks_;
   std::array<Way, vllm::kExecutions> ways_;
-  std::vector<allocator::BlockHandle> handles_;  // by place; kNull: not alive
+  struct Live {
+    allocator::BlockHandle block = allocator::BlockHandle::kNull;
+    Bytes bytes;
+    Bytes block_bytes;
+  };
+  std::vector<Live> live_;  // by place; without a block: not alive
 };
 
 }  // namespace oomcast
