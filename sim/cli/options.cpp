@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "models/data.hpp"
+#include "sim/allocator/device.hpp"
 #include "sim/cli/command.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
@@ -117,6 +118,10 @@ DeploymentChoice resolve_deployment(const po::variables_map& values) {
   input.card.free_at_start = bytes_option(values, "free-at-start", problems);
   if (input.card.total && *input.card.total <= Bytes{0}) {
     problems.add({kCommandLine, "--gpu-total", "0", "more than nothing", ""});
+  }
+  if (input.card.total && *input.card.total > allocator::kMaxDeviceBytes) {
+    problems.add({kCommandLine, "--gpu-total", values["gpu-total"].as<std::string>(),
+                  "the memory of one GPU, less than 1 TiB", ""});
   }
   if (values.count("assume") != 0) {
     input.assume = values["assume"].as<std::vector<std::string>>();

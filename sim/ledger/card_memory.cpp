@@ -1,6 +1,9 @@
 #include "sim/ledger/card_memory.hpp"
 
+#include <fmt/format.h>
+
 #include "sim/core/error.hpp"
+#include "sim/core/units_text.hpp"
 
 namespace oomcast {
 namespace {
@@ -18,7 +21,7 @@ CardMemory::CardMemory(Bytes total, int device_index, const allocator::Allocator
     : ledger_(total), allocator_(device_of(total, device_index), settings) {}
 
 std::optional<CardMemory::Tensor> CardMemory::allocate(Leaf leaf, Bytes bytes, std::uint32_t tag) {
-  const allocator::AllocatorStats before = allocator_.stats();
+  const Before before = now();
   const auto block = allocator_.allocate(bytes, stream_, tag);
   post_reserved(before);
   if (!capturing_) {
@@ -43,7 +46,7 @@ void CardMemory::free(const Tensor& tensor) {
   if (tensor.block == allocator::BlockHandle::kNull) {
     return;
   }
-  const allocator::AllocatorStats before = allocator_.stats();
+  const Before before = now();
   if (tensor.booked) {
     move(Leaf::kSystemFragmentation, Leaf::kSystemCached,
          allocator_.block_size(tensor.block) - tensor.bytes);
@@ -57,7 +60,7 @@ void CardMemory::free(const Tensor& tensor) {
 }
 
 void CardMemory::empty_cache() {
-  const allocator::AllocatorStats before = allocator_.stats();
+  const Before before = now();
   allocator_.empty_cache();
   post_split(before);
   post_reserved(before);
@@ -67,6 +70,13 @@ void CardMemory::empty_cache() {
 bool CardMemory::take_outside(Leaf leaf, Backing backing, Bytes bytes) {
   const Bytes rounded = align_up(bytes, allocator::kDriverUnit);
   if (!allocator_.device().take_outside(rounded)) {
+    shortage_ = rounded - ledger_.device_free();
+    message_ = fmt::format(
+        "CUDA error: out of memory outside PyTorch. {} wanted {}. GPU {} has a total capacity of "
+        "{} "
+        "of which {} is free.",
+        name_of(leaf), format_bytes(rounded), allocator_.device().index(),
+        format_bytes(ledger_.device_total()), format_bytes(ledger_.device_free()));
     return false;
   }
   ledger_.transfer(Account::free_of(backing), Account::cell(leaf, backing), rounded);
@@ -114,19 +124,27 @@ void CardMemory::release_graphs() {
   note_idle();
 }
 
-void CardMemory::post_reserved(const allocator::AllocatorStats& before) {
-  const Bytes change = allocator_.stats().reserved - before.reserved;
+void CardMemory::post_reserved(const Before& before) {
+  const Bytes change = allocator_.stats().reserved - before.stats.reserved;
   const Backing backing = capturing_ ? Backing::kPrivatePool : Backing::kSegment;
-  const Account held = Account::cell(capturing_ ? Leaf::kGraphPool : Leaf::kSystemCached, backing);
+  const Leaf leaf = capturing_ ? Leaf::kGraphPool : Leaf::kSystemCached;
+  post_taken(leaf, backing, change);
+  // The driver rounds a segment up to its unit; PyTorch does not count that.
+  const Bytes taken = allocator_.device().used() - before.device_used;
+  post_taken(Leaf::kSystemFragmentation, Backing::kDriver, taken - change);
+}
+
+// `change` bytes more (or fewer, if negative) come from the card's free memory.
+void CardMemory::post_taken(Leaf leaf, Backing backing, Bytes change) {
   if (change > Bytes{0}) {
-    ledger_.transfer(Account::free_of(backing), held, change);
+    ledger_.transfer(Account::free_of(backing), Account::cell(leaf, backing), change);
   } else if (change < Bytes{0}) {
-    ledger_.transfer(held, Account::free_of(backing), -change);
+    ledger_.transfer(Account::cell(leaf, backing), Account::free_of(backing), -change);
   }
 }
 
-void CardMemory::post_split(const allocator::AllocatorStats& before) {
-  const Bytes change = allocator_.stats().inactive_split - before.inactive_split;
+void CardMemory::post_split(const Before& before) {
+  const Bytes change = allocator_.stats().inactive_split - before.stats.inactive_split;
   if (change > Bytes{0}) {
     move(Leaf::kSystemCached, Leaf::kSystemFragmentation, change);
   } else if (change < Bytes{0}) {

@@ -33,8 +33,8 @@ class CardMemory {
   void free(const Tensor& tensor);
   void empty_cache();
 
-  // Memory past PyTorch (cudaMalloc by a library, the context), in units of the driver; false and
-  // no change if the card has no room for it.
+  // Memory past PyTorch (cudaMalloc by a library, the context), in units of the driver; false if
+  // the card has no room for it: message() and shortage() then tell.
   [[nodiscard]] bool take_outside(Leaf leaf, Backing backing, Bytes bytes);
   void return_outside(Leaf leaf, Backing backing, Bytes bytes);
 
@@ -48,7 +48,7 @@ class CardMemory {
   // The graphs captured so far are gone: their pool's memory is cached and can be returned.
   void release_graphs();
 
-  // Of the allocation that failed last: PyTorch's own text, and what the card lacked.
+  // Of what failed last: for an allocation PyTorch's own text; and what the card lacked.
   [[nodiscard]] const std::string& message() const { return message_; }
   [[nodiscard]] Bytes shortage() const { return shortage_; }
 
@@ -58,8 +58,16 @@ class CardMemory {
   [[nodiscard]] const allocator::CachingAllocator& torch() const { return allocator_; }
 
  private:
-  void post_reserved(const allocator::AllocatorStats& before);
-  void post_split(const allocator::AllocatorStats& before);
+  // What the allocator and the driver held before a call.
+  struct Before {
+    allocator::AllocatorStats stats;
+    Bytes device_used;
+  };
+  [[nodiscard]] Before now() const { return {allocator_.stats(), allocator_.device().used()}; }
+
+  void post_reserved(const Before& before);
+  void post_taken(Leaf leaf, Backing backing, Bytes change);
+  void post_split(const Before& before);
   void move(Leaf from, Leaf to, Bytes bytes);
   void note_idle();
 

@@ -58,6 +58,7 @@ class Ledger {
   // Torch cells hold `idle` bytes, cached blocks aside, that are in no live tensor's block: free
   // parts of segments in use and of the graphs' pool.
   void set_torch_idle(Bytes idle) { torch_idle_ = idle; }
+  [[nodiscard]] Bytes torch_idle() const { return torch_idle_; }
 
   [[nodiscard]] Bytes device_total() const { return total_; }
   [[nodiscard]] Bytes device_free() const { return device_free_; }

@@ -39,11 +39,10 @@ std::string budget(const OrderedJson& rank) {
   const Bytes total = bytes_at(rank, "total_bytes");
   std::string out =
       fmt::format("  {:<24}{:>12}  of {}\n", "class, at ready", "bytes", format_bytes(total));
-  // Runtime tensors live in what the allocator keeps cached, so they are shown below, not summed.
   Bytes standing;
-  for (const auto& [name, value] : rank.at("classes").items()) {
+  for (const auto& [name, value] : rank.at("at_ready").items()) {
     const Bytes bytes{value.get<std::int64_t>()};
-    if (bytes == Bytes{0} || name.rfind("runtime.", 0) == 0 || name == "workspace.moe") {
+    if (bytes == Bytes{0}) {
       continue;
     }
     standing += bytes;

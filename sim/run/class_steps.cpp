@@ -2,13 +2,23 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "sim/core/units_text.hpp"
 #include "sim/ledger/torch_pool.hpp"
 
 namespace oomcast {
 
 ClassSteps::ClassSteps(const vllm::Deployment& deployment, vllm::StageState& stage)
-    : deployment_(deployment), stage_(stage), step_peaks_(deployment, stage.stage) {}
+    : deployment_(deployment), stage_(stage), step_peaks_(deployment, stage.stage) {
+  // By sums, free parts of segments serve tensors as whole free segments do.
+  Ledger& ledger = stage_.memory.ledger();
+  const Bytes split = stage_.memory.torch().stats().inactive_split;
+  const Bytes movable = std::min(split, ledger.at(Leaf::kSystemFragmentation, Backing::kSegment));
+  ledger.transfer(Account::cell(Leaf::kSystemFragmentation, Backing::kSegment),
+                  Account::cell(Leaf::kSystemCached, Backing::kSegment), movable);
+  ledger.set_torch_idle(ledger.torch_idle() - movable);
+}
 
 std::optional<Outcome> ClassSteps::run(const StepRun& steps) {
   const vllm::StepPeaks::Sizes wanted = step_peaks_.at(steps.tokens, steps.rows);

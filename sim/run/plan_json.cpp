@@ -62,6 +62,11 @@ OrderedJson rank_json(const Plan& plan, const vllm::StageState& stage, int rank)
     json["phases"].push_back(std::move(entry));
   }
   json["classes"] = classes_json(stage);
+  json["at_ready"] = OrderedJson::object();
+  for (std::size_t leaf = 0; leaf < kLeafCount; ++leaf) {
+    json["at_ready"][std::string(kLeafNames[leaf])] =
+        stage.memory.ledger().device_by_leaf()[leaf].count();
+  }
   json["pinned_host_bytes"] = stage.memory.ledger().views().pinned_host.count();
   OrderedJson witness;
   witness["moment"] = stage.profile_peak.moment;

@@ -2,12 +2,10 @@
 // is off, last "N of M operators matched"; exit 0 if all did.
 #include <fmt/format.h>
 
-#include <boost/iostreams/filter/gzip.hpp>
-#include <boost/iostreams/filtering_stream.hpp>
 #include <filesystem>
-#include <fstream>
 
 #include "tests/golden/operators_check.hpp"
+#include "tests/golden/recording.hpp"
 
 namespace oomcast::golden {
 namespace {
@@ -29,20 +27,12 @@ OperatorResult check_line(const Json& recorded, const models::GpuSpec& gpu) {
 }
 
 void check_file(const std::filesystem::path& file, Tally& tally) {
-  std::ifstream raw(file, std::ios::binary);
-  if (!raw) {
-    throw ConfigError(Problem{file.string(), "", "", "a readable file", ""});
-  }
-  boost::iostreams::filtering_istream in;
-  if (file.extension() == ".gz") {
-    in.push(boost::iostreams::gzip_decompressor());
-  }
-  in.push(raw);
+  const std::unique_ptr<std::istream> in = open_recording(file.string());
   std::string line;
   models::GpuSpec gpu = recorded_gpu(Json::object());
-  for (int number = 1; std::getline(in, line); ++number) {
+  for (int number = 1; next_line(*in, file.string(), line); ++number) {
     const Json recorded = parse_json(line, file.string());
-    if (recorded.is_object() && !recorded.contains("op")) {
+    if (number == 1 && recorded.is_object() && !recorded.contains("op")) {
       gpu = recorded_gpu(recorded);
       continue;
     }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "tests/golden/recording.hpp"
 #include "tests/golden/sglang_scenario.hpp"
 #include "tests/golden/vllm_scenario.hpp"
 

@@ -4,12 +4,10 @@
 // model config is looked for beside the file and in ../../model_configs from there.
 #include <fmt/format.h>
 
-#include <boost/iostreams/filter/gzip.hpp>
-#include <boost/iostreams/filtering_stream.hpp>
 #include <filesystem>
-#include <fstream>
 
 #include "models/config_reader.hpp"
+#include "tests/golden/recording.hpp"
 #include "tests/golden/startup_check.hpp"
 
 namespace oomcast::golden {
@@ -58,17 +56,9 @@ std::vector<std::string> check_line(const std::string& line, const fs::path& fil
 }
 
 void check_file(const fs::path& file, Tally& tally) {
-  std::ifstream raw(file, std::ios::binary);
-  if (!raw) {
-    throw ConfigError(Problem{file.string(), "", "", "a readable file", ""});
-  }
-  boost::iostreams::filtering_istream in;
-  if (file.extension() == ".gz") {
-    in.push(boost::iostreams::gzip_decompressor());
-  }
-  in.push(raw);
+  const std::unique_ptr<std::istream> in = open_recording(file.string());
   std::string line;
-  for (int number = 1; std::getline(in, line); ++number) {
+  for (int number = 1; next_line(*in, file.string(), line); ++number) {
     const std::vector<std::string> off = check_line(line, file, tally);
     ++tally.runs;
     tally.matched += off.empty() ? 1 : 0;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "sim/core/digest.hpp"
+#include "tests/golden/recording.hpp"
 #include "tests/golden/sglang_scenario.hpp"
 #include "tests/golden/vllm_scenario.hpp"
 

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <vector>
 
+#include "tests/golden/recording.hpp"
 #include "tests/golden/sglang_scenario.hpp"
 #include "tests/golden/vllm_scenario.hpp"
 

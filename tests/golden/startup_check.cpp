@@ -44,7 +44,12 @@ vllm::Deployment deployment_of(const Json& recorded, const models::ModelSpec& mo
   models::GpuSpec gpu = models::find_gpu(recorded.at("gpu").at("name").get<std::string>());
   gpu.context_bytes = Bytes{0};
   vllm::CardState card;
-  card.total = Bytes{recorded.at("total_bytes").get<std::int64_t>()};
+  const auto total = recorded.at("total_bytes").get<std::int64_t>();
+  if (total <= 0 || total > allocator::kMaxDeviceBytes.count()) {
+    throw ConfigError(
+        Problem{"recording", "total_bytes", std::to_string(total), "the bytes of a card", ""});
+  }
+  card.total = Bytes{total};
   card.other_use = Bytes{recorded.at("base_used_bytes").get<std::int64_t>()};
   vllm::Assumed assumed;
   assumed.non_torch = Bytes{0};

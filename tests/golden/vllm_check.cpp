@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "sim/core/digest.hpp"
+#include "tests/golden/recording.hpp"
 #include "tests/golden/vllm_scenario.hpp"
 
 namespace oomcast::golden {

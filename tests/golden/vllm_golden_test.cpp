@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "tests/golden/recording.hpp"
 #include "tests/golden/vllm_scenario.hpp"
 
 namespace oomcast::golden {

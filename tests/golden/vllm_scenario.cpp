@@ -1,21 +1,11 @@
 #include "tests/golden/vllm_scenario.hpp"
 
 #include <algorithm>
-#include <boost/iostreams/filter/gzip.hpp>
-#include <boost/iostreams/filtering_stream.hpp>
-#include <fstream>
 #include <limits>
 #include <numeric>
 
 namespace oomcast::golden {
 namespace {
-
-constexpr std::size_t kMaxLine = std::size_t{1} << 28;
-
-[[noreturn]] void refuse(const std::string& path, std::string place, std::string value,
-                         std::string expected) {
-  throw ConfigError(Problem{path, std::move(place), std::move(value), std::move(expected), {}});
-}
 
 vllm::KvGroup read_group(const JsonView& view) {
   vllm::KvGroup group;
@@ -170,44 +160,6 @@ void rank_by_text(std::vector<ScenarioRequest>& requests) {
 }
 
 }  // namespace
-
-std::unique_ptr<std::istream> open_recording(const std::string& path) {
-  auto file = std::make_unique<std::ifstream>(path, std::ios::binary);
-  if (!*file) {
-    refuse(path, "", "", "a readable file");
-  }
-  if (file->peek() != 0x1f) {
-    return file;
-  }
-  struct GzipStream : boost::iostreams::filtering_istream {
-    explicit GzipStream(std::unique_ptr<std::ifstream> source) : file(std::move(source)) {
-      push(boost::iostreams::gzip_decompressor());
-      push(*file);
-    }
-    ~GzipStream() override { reset(); }
-    std::unique_ptr<std::ifstream> file;
-  };
-  return std::make_unique<GzipStream>(std::move(file));
-}
-
-bool next_line(std::istream& in, const std::string& path, std::string& line) {
-  line.clear();
-  std::streambuf& buffer = *in.rdbuf();
-  try {
-    for (int letter = buffer.sbumpc(); letter != '\n'; letter = buffer.sbumpc()) {
-      if (letter == std::char_traits<char>::eof()) {
-        return !line.empty();
-      }
-      line.push_back(static_cast<char>(letter));
-      if (line.size() > kMaxLine) {
-        refuse(path, "", "", "lines of at most 256 MiB");
-      }
-    }
-  } catch (const std::ios_base::failure& error) {
-    refuse(path, "", error.what(), "an undamaged gzip stream");
-  }
-  return true;
-}
 
 Scenario read_scenario(const Json& header, const std::string& path, std::string& unsupported) {
   Problems problems;

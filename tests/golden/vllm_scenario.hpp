@@ -34,11 +34,6 @@ struct Scenario {
   std::unordered_map<std::string, std::size_t> by_id;
 };
 
-// Plain or gzip. Throws ConfigError.
-std::unique_ptr<std::istream> open_recording(const std::string& path);
-// The next line; false at the end. Throws ConfigError for a damaged stream or an endless line.
-bool next_line(std::istream& in, const std::string& path, std::string& line);
-
 // Throws ConfigError if the header is not one of this format; `unsupported` is set instead for a
 // scenario that this scheduler does not cover.
 Scenario read_scenario(const Json& header, const std::string& path, std::string& unsupported);

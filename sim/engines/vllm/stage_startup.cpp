@@ -242,7 +242,11 @@ bool StageStartup::appear_outside_torch() {
   const StartupRules& rules = deployment_.rules;
   Bytes modules = rules.non_torch_single;
   Bytes collectives;
-  if (deployment_.tp > 1) {
+  if (deployment_.tp > 1 && deployment_.gpu.nvlink_bandwidth == 0) {
+    // The measured value is that of NVLink's many channels.
+    const comm::NcclMemory nccl = comm::nccl_memory(group_of(deployment_, deployment_.tp), {}, {});
+    collectives = device_bytes(nccl.at_first_collective);
+  } else if (deployment_.tp > 1) {
     collectives = rules.non_torch_tensor_parallel - modules;
   } else if (deployment_.pp > 1) {
     modules = rules.non_torch_pipeline;
@@ -405,12 +409,7 @@ bool StageStartup::allocate_all(const std::vector<opgraph::LiveTensor>& tensors,
 
 bool StageStartup::outside(Leaf leaf, Backing backing, Bytes bytes, const char* phase) {
   if (!state_.memory.take_outside(leaf, backing, bytes)) {
-    fail(
-        OutcomeKind::kStartupOom, phase, leaf,
-        align_up(bytes, allocator::kDriverUnit) - device_free(),
-        fmt::format("CUDA out of memory outside PyTorch: {} wanted {}, {} of {} are free on GPU {}",
-                    name_of(leaf), format_bytes(bytes), format_bytes(device_free()),
-                    format_bytes(deployment_.device_total()), state_.stage * deployment_.tp));
+    fail(OutcomeKind::kStartupOom, phase, leaf, state_.memory.shortage(), state_.memory.message());
     return false;
   }
   seen(phase);

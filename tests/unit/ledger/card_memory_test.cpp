@@ -105,5 +105,19 @@ TEST(CardMemory, RandomCallsKeepTheBooks) {
   }
 }
 
+// Segments of 11 MiB take 12 of the card: PyTorch counts 11.
+TEST(CardMemory, WhatTheDriverRoundsUpIsNotPyTorchs) {
+  allocator::AllocatorSettings settings;
+  settings.large_segment_size = kMiB * 11;
+  CardMemory card(kMiB * 64, 0, settings);
+  const auto made = card.allocate(Leaf::kRuntimeLogits, kMiB * 4);
+  ASSERT_TRUE(made);
+  EXPECT_EQ(card.ledger().views().torch_reserved, kMiB * 11);
+  EXPECT_EQ(card.ledger().views().device_used, kMiB * 12);
+  card.free(*made);
+  card.empty_cache();
+  EXPECT_EQ(card.ledger().views().device_used, Bytes{0});
+}
+
 }  // namespace
 }  // namespace oomcast
