@@ -127,10 +127,13 @@ std::string outcome_text(const OrderedJson& outcome) {
       outcome.at("rank").is_null() ? 0 : outcome.at("rank").get<int>(),
       outcome.at("class").is_null() ? "memory" : outcome.at("class").get<std::string>(),
       format_bytes(bytes_at(outcome, "short_by_bytes")), outcome.at("message").get<std::string>());
+  const bool running = outcome.at("kind") == "runtime_oom";
   if (outcome.at("fixes").empty()) {
-    return out + "No single change of the usual knobs makes it start.\n";
+    return out + (running ? "No single change of the usual knobs was found that serves it.\n"
+                          : "No single change of the usual knobs makes it start.\n");
   }
-  out += "Changes that make it start (each simulated):\n";
+  out += running ? "Changes with which it serves the trace (each replayed):\n"
+                 : "Changes that make it start (each simulated):\n";
   for (const OrderedJson& fix : outcome.at("fixes")) {
     const Bytes gain = bytes_at(fix, "frees_bytes");
     out += fmt::format("  {:<40} {}\n", fix.at("change").get<std::string>(),
