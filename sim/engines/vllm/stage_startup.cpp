@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "models/load.hpp"
@@ -39,22 +40,42 @@ comm::RankGroup group_of(const Deployment& deployment, int ranks) {
   return group;
 }
 
-// NCCL's communicators as they are before any collective, and vLLM's own all-reduce.
-Bytes communicator_bytes(const Deployment& deployment) {
-  Bytes bytes;
+bool switched_on(const Deployment& deployment, const char* variable) {
+  return deployment.launch.variable(variable).value_or("1") != "0";
+}
+
+comm::NcclSettings nccl_settings(const Deployment& deployment) {
+  comm::NcclSettings settings;
+  settings.cumem = switched_on(deployment, "NCCL_CUMEM_ENABLE");
+  settings.nvls = switched_on(deployment, "NCCL_NVLS_ENABLE");
+  return settings;
+}
+
+// NCCL's communicators as they are before any collective, and vLLM's own all-reduces.
+std::vector<Buffer> communicator_buffers(const Deployment& deployment) {
+  std::vector<Buffer> buffers;
   for (const int ranks : {deployment.tp, deployment.pp}) {
     if (ranks > 1) {
-      const comm::NcclMemory nccl = comm::nccl_memory(group_of(deployment, ranks), {}, {});
-      bytes += device_bytes(nccl.at_creation);
+      append(buffers, comm::nccl_memory(group_of(deployment, ranks), nccl_settings(deployment), {})
+                          .at_creation);
     }
   }
   if (deployment.tp > 1) {
     comm::GroupSetup setup;
     setup.engine.version = deployment.launch.version;
     setup.custom = !deployment.launch.on("disable-custom-all-reduce");
-    bytes += device_bytes(comm::tensor_group_buffers(group_of(deployment, deployment.tp), setup));
+    setup.symmetric = deployment.gpu.nvlink_bandwidth > 0 &&
+                      switched_on(deployment, "VLLM_ALLREDUCE_USE_SYMM_MEM");
+    append(buffers, comm::tensor_group_buffers(group_of(deployment, deployment.tp), setup));
   }
-  return bytes;
+  return buffers;
+}
+
+Bytes bytes_on(const std::vector<Buffer>& buffers, Backing backing) {
+  return std::accumulate(buffers.begin(), buffers.end(), Bytes{},
+                         [backing](Bytes sum, const Buffer& buffer) {
+                           return buffer.backing == backing ? sum + buffer.bytes : sum;
+                         });
 }
 
 // FlashInfer's float and planner buffers, made with the attention metadata builder.
@@ -129,9 +150,21 @@ bool StageStartup::context() {
 }
 
 bool StageStartup::communicators() {
-  const Bytes bytes = deployment_.assumed.communicators.value_or(communicator_bytes(deployment_));
-  return outside(Leaf::kCommNccl, Backing::kDriver, bytes, "communicators") &&
-         end_phase("communicators");
+  if (deployment_.assumed.communicators) {
+    return outside(Leaf::kCommNccl, Backing::kDriver, *deployment_.assumed.communicators,
+                   "communicators") &&
+           end_phase("communicators");
+  }
+  const std::vector<Buffer> buffers = communicator_buffers(deployment_);
+  state_.memory.ledger().transfer(Account::free_of(Backing::kPinnedHost),
+                                  Account::cell(Leaf::kCommNccl, Backing::kPinnedHost),
+                                  bytes_on(buffers, Backing::kPinnedHost));
+  for (const Backing backing : {Backing::kDriver, Backing::kSymmetric, Backing::kContext}) {
+    if (!outside(Leaf::kCommNccl, backing, bytes_on(buffers, backing), "communicators")) {
+      return false;
+    }
+  }
+  return end_phase("communicators");
 }
 
 bool StageStartup::first_snapshot() {
@@ -244,7 +277,8 @@ bool StageStartup::appear_outside_torch() {
   Bytes collectives;
   if (deployment_.tp > 1 && deployment_.gpu.nvlink_bandwidth == 0) {
     // The measured value is that of NVLink's many channels.
-    const comm::NcclMemory nccl = comm::nccl_memory(group_of(deployment_, deployment_.tp), {}, {});
+    const comm::NcclMemory nccl =
+        comm::nccl_memory(group_of(deployment_, deployment_.tp), nccl_settings(deployment_), {});
     collectives = device_bytes(nccl.at_first_collective);
   } else if (deployment_.tp > 1) {
     collectives = rules.non_torch_tensor_parallel - modules;
