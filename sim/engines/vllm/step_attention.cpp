@@ -1,0 +1,152 @@
+// Attention of one layer: projections, output, what the kernel asks for.
+#include "sim/engines/vllm/step_builder.hpp"
+
+namespace oomcast::vllm {
+
+using models::AttentionKind;
+using models::AttentionSpec;
+using models::LayerSpec;
+using opgraph::Affine;
+using opgraph::OpId;
+using opgraph::TensorId;
+using opgraph::Variable;
+
+TensorId StepBuilder::attention(const LayerSpec& layer, TensorId input) {
+  return layer.attention.kind == AttentionKind::kMla ? mla(layer.attention, input)
+                                                     : qkv_attention(layer, input);
+}
+
+TensorId StepBuilder::qkv_attention(const LayerSpec& layer, TensorId input) {
+  const AttentionSpec& attention = layer.attention;
+  const std::int64_t query = local(attention.heads) * attention.head_dim;
+  const std::int64_t key = local_kv_heads(attention) * attention.head_dim;
+  Variable qkv(graph_, linear("qkv_proj", input, model_.hidden,
+                              per_token("qkv", "T x (q + 2 kv) x b", query + 2 * key)));
+  Variable q(graph_);
+  Variable k(graph_);
+  q = graph_.view(op("split", {*qkv}), *qkv, "q");
+  if (attention.qk_norm) {
+    q = apply("q_norm", {*q}, per_token("normed q", "T x q x b", query));
+    k = apply("k_norm", {*qkv}, per_token("normed k", "T x kv x b", key));
+  }
+  Variable out(graph_, attend(attention, {*q, *qkv}, query));
+  const TensorId partial =
+      linear("o_proj", *out, query, per_token("attention projection", "T x H x b", model_.hidden));
+  return reduced("attention projection, reduced", partial);
+}
+
+TensorId StepBuilder::attend(const AttentionSpec& attention, const std::vector<TensorId>& reads,
+                             std::int64_t width) {
+  const TensorId out =
+      apply("attention output", reads, per_token("attention output", "T x q x b", width));
+  if (kind_.attention != AttentionRun::kSkipped) {
+    const OpId kernel = kernel_op("attention", {out});
+    graph_.make(kernel,
+                per_token_bytes("softmax statistics", "T x heads x 4",
+                                Bytes{4} * local(attention.heads), Leaf::kWorkspaceAttention));
+    make_split_buffers(kernel, attention);
+  }
+  return out;
+}
+
+void StepBuilder::make_split_buffers(OpId kernel, const AttentionSpec& attention) {
+  if (kind_.attention != AttentionRun::kSplits || !splits_keys(deployment_)) {
+    return;
+  }
+  const std::int64_t dim =
+      attention.kind == AttentionKind::kMla ? attention.mla.kv_lora_rank : attention.head_dim;
+  graph_.make(kernel, per_token_bytes("split-KV partial outputs", "32 x T x q x 4",
+                                      Bytes{4} * (kAttentionSplits * local(attention.heads) * dim),
+                                      Leaf::kWorkspaceAttention));
+  graph_.make(kernel, per_token_bytes("split-KV statistics", "32 x T x heads x 4",
+                                      Bytes{4} * (kAttentionSplits * local(attention.heads)),
+                                      Leaf::kWorkspaceAttention));
+}
+
+void StepBuilder::attention_beside_graphs(const AttentionSpec& attention) {
+  if (has_state(attention.kind)) {
+    return;
+  }
+  const OpId kernel = kernel_op("attention", {});
+  graph_.make(kernel,
+              per_token_bytes("softmax statistics", "T x heads x 4",
+                              Bytes{4} * local(attention.heads), Leaf::kWorkspaceAttention));
+  make_split_buffers(kernel, attention);
+}
+
+TensorId StepBuilder::mla(const AttentionSpec& attention, TensorId input) {
+  const models::MlaSpec& sizes = attention.mla;
+  const std::int64_t heads = local(attention.heads);
+  const std::int64_t query = heads * (sizes.nope_dim + sizes.rope_dim);
+  Variable q(graph_);
+  Variable latent(graph_);
+  if (sizes.q_lora_rank > 0) {
+    latent = linear("fused_qkv_a_proj", input, model_.hidden,
+                    per_token("q and kv latents", "T x (q_rank + kv_rank + rope) x b",
+                              sizes.q_lora_rank + sizes.kv_lora_rank + sizes.rope_dim));
+    Variable normed(graph_,
+                    apply("q_a_layernorm", {*latent},
+                          per_token("normed q latent", "T x q_rank x b", sizes.q_lora_rank)));
+    q = linear("q_b_proj", *normed, sizes.q_lora_rank,
+               per_token("q", "T x heads x (nope + rope) x b", query));
+  } else {
+    latent = linear(
+        "kv_a_proj", input, model_.hidden,
+        per_token("kv latent", "T x (kv_rank + rope) x b", sizes.kv_lora_rank + sizes.rope_dim));
+    q = linear("q_proj", input, model_.hidden,
+               per_token("q", "T x heads x (nope + rope) x b", query));
+  }
+  Variable normed(graph_,
+                  apply("kv_a_layernorm", {*latent},
+                        per_token("normed kv latent", "T x kv_rank x b", sizes.kv_lora_rank)));
+  Variable rope(graph_, apply("rotary embedding", {*latent},
+                              per_token("k rope", "T x rope x b", sizes.rope_dim)));
+  Variable out(graph_,
+               apply("attention output", {*q, *normed, *rope},
+                     per_token("attention output", "T x heads x v x b", heads * sizes.v_dim)));
+  mla_kernel(attention, *out);
+  const TensorId partial = linear("o_proj", *out, heads * sizes.v_dim,
+                                  per_token("attention projection", "T x H x b", model_.hidden));
+  return reduced("attention projection, reduced", partial);
+}
+
+void StepBuilder::mla_kernel(const AttentionSpec& attention, TensorId out) {
+  const models::MlaSpec& sizes = attention.mla;
+  const std::int64_t heads = local(attention.heads);
+  const std::int64_t up = heads * (sizes.nope_dim + sizes.v_dim);
+  if (kind_.attention == AttentionRun::kSplits && splits_keys(deployment_)) {
+    // Decodes: queries absorbed into the latent space, one latent output a head.
+    const OpId absorb = kernel_op("absorb q", {out});
+    Variable absorbed(graph_, graph_.make(absorb, per_token("absorbed q", "T x heads x kv_rank x b",
+                                                            heads * sizes.kv_lora_rank,
+                                                            Leaf::kRuntimeIntermediates)));
+    const OpId kernel = kernel_op("attention", {out, *absorbed});
+    graph_.make(kernel, per_token("latent output", "T x heads x kv_rank x b",
+                                  heads * sizes.kv_lora_rank, Leaf::kRuntimeIntermediates));
+    make_split_buffers(kernel, attention);
+    return;
+  }
+  if (kind_.attention == AttentionRun::kSkipped) {
+    // Stands for the largest up-projection of cached context that chunked prefill makes.
+    const OpId kernel = kernel_op("attention, profiled", {out});
+    graph_.make(
+        kernel,
+        {"up-projected context", "W x heads x (nope + v) x b", Leaf::kWorkspaceAttention,
+         Affine::fixed(element_ * detail::checked_mul(mla_workspace_tokens(deployment_), up))});
+    return;
+  }
+  Variable kv(graph_, apply("kv_b_proj", {out},
+                            per_token("up-projected kv", "T x heads x (nope + v) x b", up,
+                                      Leaf::kRuntimeIntermediates)));
+  Variable k(graph_, apply("concatenate k", {*kv},
+                           per_token("k", "T x heads x (nope + rope) x b",
+                                     heads * (sizes.nope_dim + sizes.rope_dim),
+                                     Leaf::kRuntimeIntermediates)));
+  const OpId kernel = kernel_op("attention", {out, *kv, *k});
+  graph_.make(kernel, per_token("prefill output", "T x heads x v x b", heads * sizes.v_dim,
+                                Leaf::kWorkspaceAttention));
+  graph_.make(kernel, per_token_bytes("softmax statistics", "T x heads x 4", Bytes{4} * heads,
+                                      Leaf::kWorkspaceAttention));
+}
+
+}  // namespace oomcast::vllm

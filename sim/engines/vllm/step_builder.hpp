@@ -1,0 +1,241 @@
+// The builder behind step_graph(): one member a piece of vLLM's code. Internal to this folder.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/engines/vllm/layer_style.hpp"
+#include "sim/engines/vllm/resident.hpp"
+#include "sim/engines/vllm/step_program.hpp"
+
+namespace oomcast::vllm {
+
+inline constexpr std::int64_t kVocabularyPadding = 64;
+
+// Whether two layers make the same tensors; windows and rope tables make no difference.
+bool same_memory(const models::LayerSpec& left, const models::LayerSpec& right);
+
+class StepBuilder {
+  using AttentionSpec = models::AttentionSpec;
+  using FfnSpec = models::FfnSpec;
+  using LayerSpec = models::LayerSpec;
+  using Affine = opgraph::Affine;
+  using OpGraph = opgraph::OpGraph;
+  using OpId = opgraph::OpId;
+  using ShapeVar = opgraph::ShapeVar;
+  using TensorId = opgraph::TensorId;
+  using TensorInfo = opgraph::TensorInfo;
+  using Variable = opgraph::Variable;
+
+ public:
+  StepBuilder(const Deployment& deployment, int stage, StepKind kind)
+      : deployment_(deployment),
+        model_(*deployment.model),
+        role_(role_of(deployment, stage)),
+        layers_(models::stage_layers(*deployment.model, deployment.shard(stage))),
+        kind_(kind),
+        style_(layer_style(model_.family, deployment.launch.version)),
+        element_(Bytes{models::bits_of(deployment.dtype) / 8}),
+        hidden_(graph_),
+        residual_(graph_) {}
+
+  OpGraph build() {
+    first_hidden();
+    switch (kind_.execution) {
+      case Execution::kEager:
+      case Execution::kCompiled:
+        for_layers([this](const LayerSpec& layer) { pass_layer(layer); });
+        finish_forward();
+        break;
+      case Execution::kPiecewiseGraph:
+        for_layers([this](const LayerSpec& layer) { attention_beside_graphs(layer.attention); });
+        break;
+      case Execution::kFullGraph:
+        break;
+    }
+    if (role_.last && kind_.sampling != Sampling::kNone) {
+      sample();
+    }
+    hidden_.drop();
+    residual_.drop();
+    for (const TensorId tensor : received_) {
+      graph_.hold_to_here(tensor);  // the runner's own variables
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  template <typename Pass>
+  void for_layers(Pass pass) {
+    const LayerSpec* previous = nullptr;
+    int alike = 0;
+    for (int layer = layers_.begin; layer < layers_.end; ++layer) {
+      const LayerSpec& spec = model_.layer(layer);
+      alike = previous != nullptr && same_memory(*previous, spec) ? alike + 1 : 1;
+      previous = &spec;
+      if (alike <= kMostAlikeLayers) {
+        scope_ = "layer " + std::to_string(layer);
+        pass(spec);
+      }
+    }
+  }
+
+  // ---- sizes
+  // -------------------------------------------------------------------------------------
+
+  [[nodiscard]] bool compiled() const { return kind_.execution == Execution::kCompiled; }
+  [[nodiscard]] bool in_graph() const { return runs_in_graph(kind_.execution); }
+  [[nodiscard]] std::int64_t local(std::int64_t size) const {
+    return div_ceil(size, deployment_.tp);
+  }
+
+  [[nodiscard]] std::int64_t local_kv_heads(const AttentionSpec& attention) const {
+    return std::max<std::int64_t>(1, local(attention.kv_heads));
+  }
+
+  // T x width x b.
+  [[nodiscard]] TensorInfo per_token(std::string name, std::string formula, std::int64_t width,
+                                     Leaf leaf = Leaf::kRuntimeActivations) const {
+    return {std::move(name), std::move(formula), leaf,
+            Affine::per(ShapeVar::kTokens, element_ * width)};
+  }
+
+  [[nodiscard]] TensorInfo per_token_bytes(std::string name, std::string formula, Bytes bytes,
+                                           Leaf leaf) const {
+    return {std::move(name), std::move(formula), leaf, Affine::per(ShapeVar::kTokens, bytes)};
+  }
+
+  [[nodiscard]] static TensorInfo per_row(std::string name, std::string formula, Bytes bytes,
+                                          Leaf leaf = Leaf::kRuntimeLogits) {
+    return {std::move(name), std::move(formula), leaf, Affine::per(ShapeVar::kRows, bytes)};
+  }
+
+  // ---- small pieces
+  // ------------------------------------------------------------------------------
+
+  OpId op(std::string name, const std::vector<TensorId>& reads) {
+    return graph_.op(std::move(name), scope_, reads);
+  }
+
+  OpId kernel_op(std::string name, const std::vector<TensorId>& reads) {
+    const OpId id = op(std::move(name), reads);
+    graph_.set_between_pieces(id);
+    return id;
+  }
+
+  TensorId apply(std::string op_name, const std::vector<TensorId>& reads, TensorInfo out) {
+    return graph_.make(op(std::move(op_name), reads), std::move(out));
+  }
+
+  // A linear layer; FP8 and INT8 ones quantise their input first. The first matrix product of the
+  // process makes cuBLAS' workspace.
+  TensorId linear(std::string name, TensorId input, std::int64_t in_width, TensorInfo out) {
+    const OpId id = op(std::move(name), {input});
+    if (uses_cublas(deployment_)) {
+      make_cublas_workspace(id);
+    }
+    if (quantises_activations(deployment_)) {
+      graph_.make(id, per_token_bytes("quantised input", "T x K", Bytes{in_width},
+                                      Leaf::kRuntimeIntermediates));
+    }
+    return graph_.make(id, std::move(out));
+  }
+
+  void make_cublas_workspace(OpId id) {
+    if (!kind_.first_on_stream || cublas_made_) {
+      return;
+    }
+    cublas_made_ = true;
+    TensorInfo workspace{"cuBLAS workspace", "by GPU generation", Leaf::kWorkspaceGemm,
+                         Affine::fixed(deployment_.cublas_workspace)};
+    workspace.kept = true;
+    graph_.make(id, std::move(workspace));
+  }
+
+  // Row-parallel output: with tensor parallelism the sum over ranks is another tensor.
+  TensorId reduced(const char* name, TensorId partial) {
+    if (deployment_.tp == 1) {
+      return partial;
+    }
+    return apply("all_reduce", {partial}, per_token(name, "T x H x b", model_.hidden));
+  }
+
+  // ---- forward pass
+  // ------------------------------------------------------------------------------
+
+  void first_hidden();
+  void pass_layer(const LayerSpec& layer);
+  void finish_forward();
+  // Norm with the residual added: in place, or as two new tensors.
+  void add_and_norm(const char* name, Variable& hidden, Variable& residual);
+  void eager_layer(const LayerSpec& layer);
+
+  // ---- attention
+  // ---------------------------------------------------------------------------------
+
+  TensorId attention(const LayerSpec& layer, TensorId input);
+  TensorId qkv_attention(const LayerSpec& layer, TensorId input);
+  // The attention kernel with its output and softmax statistics.
+  TensorId attend(const AttentionSpec& attention, const std::vector<TensorId>& reads,
+                  std::int64_t width);
+  // Where full graphs are captured, FlashAttention 3 keeps its split count fixed for every batch
+  // within the captured sizes: fp32 partial outputs and their statistics.
+  void make_split_buffers(OpId kernel, const AttentionSpec& attention);
+  void attention_beside_graphs(const AttentionSpec& attention);
+  TensorId mla(const AttentionSpec& attention, TensorId input);
+  void mla_kernel(const AttentionSpec& attention, TensorId out);
+
+  // ---- feed-forward
+  // ------------------------------------------------------------------------------
+
+  TensorId ffn(const LayerSpec& layer, TensorId input);
+  // Sums over the ranks inside, while its own variables live, or returns the rank's part.
+  TensorId mlp(const FfnSpec& spec, std::int64_t whole_width, TensorId input, bool reduces);
+  // Timing a freshly compiled kernel flushes the L2 cache through a buffer of its size.
+  void make_timing_buffer(const std::vector<TensorId>& beside);
+  TensorId moe(const FfnSpec& spec, TensorId input);
+  TensorId experts(const FfnSpec& spec, const std::vector<TensorId>& reads);
+
+  // ---- compiled layer
+  // ----------------------------------------------------------------------------
+
+  // torch.compile cuts the model at its attention ops. A piece runs from one attention's output to
+  // the next one's inputs; its own inputs (attention output, residual) are held by the caller until
+  // it returns.
+  void compiled_layer(const LayerSpec& layer);
+  // The piece that began after the last attention has returned: its inputs go.
+  void previous_piece_end();
+
+  // ---- sampler
+  // -----------------------------------------------------------------------------------
+
+  void sample();
+  // Top-k and top-p in place (Triton) or masked into a copy (FlashInfer), then probabilities and
+  // exponential noise.
+  void draw(TensorId wide, Bytes unit, bool v2);
+  void make_row_state(TensorId beside);
+  void make_topk_buffer(TensorId beside);
+  // Top-k/top-p by sorting all rows: values and 64-bit indices, and inside the radix sort a reverse
+  // index and scratch for keys and values.
+  void sort_rows(TensorId wide, Bytes unit);
+
+  const Deployment& deployment_;
+  const models::ModelSpec& model_;
+  StageRole role_;
+  models::LayerRange layers_;
+  StepKind kind_;
+  LayerStyle style_;
+  Bytes element_;
+  OpGraph graph_;
+  std::string scope_;
+  Variable hidden_;
+  Variable residual_;
+  bool cublas_made_ = false;
+  Bytes made_workspace_;
+  std::vector<TensorId> piece_inputs_;
+  std::vector<TensorId> received_;
+};
+
+}  // namespace oomcast::vllm

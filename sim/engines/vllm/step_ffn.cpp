@@ -1,0 +1,101 @@
+// Dense MLPs and mixtures of experts.
+#include "sim/engines/vllm/step_builder.hpp"
+
+namespace oomcast::vllm {
+
+using models::FfnKind;
+using models::FfnSpec;
+using models::LayerSpec;
+using opgraph::Affine;
+using opgraph::OpId;
+using opgraph::TensorId;
+using opgraph::TensorInfo;
+using opgraph::Variable;
+
+TensorId StepBuilder::ffn(const LayerSpec& layer, TensorId input) {
+  const FfnSpec& spec = layer.ffn;
+  if (spec.kind == FfnKind::kMoe) {
+    return moe(spec, input);
+  }
+  return mlp(spec, spec.width, input, true);
+}
+
+TensorId StepBuilder::mlp(const FfnSpec& spec, std::int64_t whole_width, TensorId input,
+                          bool reduces) {
+  const std::int64_t width = local(whole_width);
+  const bool gated = spec.kind == FfnKind::kGated || (spec.kind == FfnKind::kMoe && spec.gated);
+  Variable up(graph_,
+              linear(gated ? "gate_up_proj" : "up_proj", input, model_.hidden,
+                     per_token(gated ? "gate_up" : "up", gated ? "T x 2I/tp x b" : "T x I/tp x b",
+                               gated ? 2 * width : width, Leaf::kRuntimeIntermediates)));
+  Variable activated(graph_, apply("activation", {*up},
+                                   per_token("activation output", "T x I/tp x b", width,
+                                             Leaf::kRuntimeIntermediates)));
+  make_timing_buffer({*up, *activated});
+  if (compiled() || !style_.mlp_keeps_gate_up) {
+    up.drop();
+  }
+  const TensorId partial =
+      linear("down_proj", *activated, width, per_token("MLP output", "T x H x b", model_.hidden));
+  return reduces ? reduced("MLP output, reduced", partial) : partial;
+}
+
+void StepBuilder::make_timing_buffer(const std::vector<TensorId>& beside) {
+  if (!compiled() || !kind_.first_run || deployment_.assumed.warm_compile_cache) {
+    return;
+  }
+  const OpId id = op("timing of compiled kernels", beside);
+  graph_.make(id, {"L2-sized timing buffer", "L2", Leaf::kWorkspaceGemm,
+                   Affine::fixed(deployment_.gpu.l2_bytes)});
+}
+
+TensorId StepBuilder::moe(const FfnSpec& spec, TensorId input) {
+  Variable logits(graph_, linear("gate", input, model_.hidden,
+                                 per_token("router logits", "T x E x b", spec.experts,
+                                           Leaf::kRuntimeIntermediates)));
+  Variable shared(graph_);
+  if (spec.shared_width > 0) {
+    shared = mlp(spec, spec.shared_width, input, false);
+  }
+  Variable weights(graph_);
+  Variable ids(graph_);
+  {
+    const OpId topk = op("top-k experts", {*logits});
+    const Bytes pairs = Bytes{4} * spec.experts_per_token;
+    weights = graph_.make(
+        topk, per_token_bytes("top-k weights", "T x k x 4", pairs, Leaf::kRuntimeIntermediates));
+    ids = graph_.make(
+        topk, per_token_bytes("top-k ids", "T x k x 4", pairs, Leaf::kRuntimeIntermediates));
+  }
+  const TensorId routed = experts(spec, {input, *weights, *ids});
+  TensorId out = routed;
+  if (!shared.empty()) {
+    const OpId add = op("add shared experts", {routed, *shared});
+    out = graph_.view(add, routed, "experts' output");
+  }
+  return reduced("experts' output, reduced", out);
+}
+
+TensorId StepBuilder::experts(const FfnSpec& spec, const std::vector<TensorId>& reads) {
+  const OpId id = op("fused experts", reads);
+  const Bytes workspace =
+      kind_.first_run ? expert_workspace(deployment_, spec, deployment_.max_num_batched_tokens)
+                      : Bytes{0};
+  if (workspace > made_workspace_) {
+    made_workspace_ = workspace;
+    TensorInfo info{"expert workspaces", "of max_num_batched_tokens, by kernel",
+                    Leaf::kWorkspaceMoe, Affine::fixed(workspace)};
+    info.kept = true;
+    graph_.make(id, std::move(info));
+  }
+  if (quantises_activations(deployment_)) {
+    graph_.make(id, per_token_bytes("quantised input", "T x H", Bytes{model_.hidden},
+                                    Leaf::kRuntimeIntermediates));
+  }
+  const Bytes sorted = Bytes{8} * spec.experts_per_token;
+  graph_.make(id, per_token_bytes("tokens sorted by expert", "T x k x 8", sorted,
+                                  Leaf::kRuntimeIntermediates));
+  return graph_.make(id, per_token("experts' output", "T x H x b", model_.hidden));
+}
+
+}  // namespace oomcast::vllm

@@ -1,0 +1,242 @@
+// The forward pass around attention and MLP, eager and compiled.
+#include "sim/engines/vllm/step_builder.hpp"
+
+namespace oomcast::vllm {
+
+using models::AttentionKind;
+using models::AttentionSpec;
+using models::FfnSpec;
+using models::LayerSpec;
+using opgraph::OpId;
+using opgraph::TensorId;
+using opgraph::TensorInfo;
+using opgraph::Variable;
+
+bool same_memory(const LayerSpec& left, const LayerSpec& right) {
+  const AttentionSpec& a = left.attention;
+  const AttentionSpec& b = right.attention;
+  const FfnSpec& f = left.ffn;
+  const FfnSpec& g = right.ffn;
+  return &left == &right ||
+         (has_state(a.kind) == has_state(b.kind) && a.heads == b.heads &&
+          a.kv_heads == b.kv_heads && a.head_dim == b.head_dim && a.qk_norm == b.qk_norm &&
+          (a.kind == AttentionKind::kMla) == (b.kind == AttentionKind::kMla) && f.kind == g.kind &&
+          f.width == g.width && f.experts == g.experts && f.expert_width == g.expert_width &&
+          f.shared_width == g.shared_width);
+}
+
+void StepBuilder::first_hidden() {
+  scope_ = role_.first ? "embedding" : "receive";
+  if (in_graph()) {
+    return;
+  }
+  if (role_.first) {
+    hidden_ = apply("embedding", {}, per_token("embeddings", "T x H x b", model_.hidden));
+    return;
+  }
+  // Made once, as large as the largest batch.
+  const OpId receive = op("intermediate tensors", {});
+  const auto make_received = [&](const char* name) {
+    TensorInfo info = per_token(name, "T x H x b", model_.hidden);
+    info.kept = kind_.first_run;
+    return kind_.first_run ? graph_.make(receive, std::move(info))
+                           : graph_.resident(std::move(info));
+  };
+  const TensorId hidden = make_received("hidden states of the stage before");
+  const TensorId residual = make_received("residual of the stage before");
+  hidden_ = hidden;
+  residual_ = residual;
+  received_ = {hidden, residual};
+}
+
+void StepBuilder::pass_layer(const LayerSpec& layer) {
+  if (compiled()) {
+    compiled_layer(layer);
+  } else {
+    eager_layer(layer);
+  }
+}
+
+void StepBuilder::finish_forward() {
+  scope_ = "model";
+  if (!role_.last) {
+    return;  // hidden states and residual go to the next stage
+  }
+  std::vector<TensorId> terms = {*hidden_};
+  if (!residual_.empty()) {
+    terms.push_back(*residual_);
+  }
+  const OpId norm = op("final norm", terms);
+  previous_piece_end();
+  if (style_.norms_in_place && !residual_.empty()) {
+    hidden_ = graph_.view(norm, *hidden_, "hidden states");
+  } else {
+    hidden_ = graph_.make(norm, per_token("hidden states", "T x H x b", model_.hidden));
+  }
+  residual_.drop();
+}
+
+void StepBuilder::add_and_norm(const char* name, Variable& hidden, Variable& residual) {
+  if (residual.empty()) {
+    residual = *hidden;
+    if (style_.clones_first_residual) {
+      residual = apply("clone", {*hidden}, per_token("residual", "T x H x b", model_.hidden));
+    }
+    hidden = apply(name, {*hidden}, per_token("normed", "T x H x b", model_.hidden));
+    return;
+  }
+  const OpId id = op(name, {*hidden, *residual});
+  if (style_.norms_in_place) {
+    hidden = graph_.view(id, *hidden, "normed");
+    return;
+  }
+  const TensorId sum = graph_.make(id, per_token("residual", "T x H x b", model_.hidden));
+  const TensorId normed = graph_.make(id, per_token("normed", "T x H x b", model_.hidden));
+  hidden = normed;
+  residual = sum;
+}
+
+void StepBuilder::eager_layer(const LayerSpec& layer) {
+  Variable hidden(graph_, *hidden_);
+  Variable residual(graph_);
+  if (!residual_.empty()) {
+    residual = *residual_;
+  }
+  switch (style_.residual) {
+    case Residual::kFused: {
+      add_and_norm("input_layernorm", hidden, residual);
+      {
+        // The keyword arguments of the attention call stay in a dictionary of the caller.
+        Variable argument(graph_, *hidden);
+        if (!style_.keeps_attention_input) {
+          argument.drop();
+        }
+        hidden = attention(layer, *hidden);
+        add_and_norm("post_attention_layernorm", hidden, residual);
+        hidden = ffn(layer, *hidden);
+      }
+      break;
+    }
+    case Residual::kSandwich:
+      add_and_norm("input_layernorm", hidden, residual);
+      hidden = attention(layer, *hidden);
+      hidden = apply("post_attention_layernorm", {*hidden},
+                     per_token("normed", "T x H x b", model_.hidden));
+      add_and_norm("pre_feedforward_layernorm", hidden, residual);
+      hidden = ffn(layer, *hidden);
+      hidden = apply("post_feedforward_layernorm", {*hidden},
+                     per_token("normed", "T x H x b", model_.hidden));
+      break;
+    case Residual::kPostNorm:
+      hidden = attention(layer, *hidden);
+      hidden = apply("post_attention_layernorm", {*hidden},
+                     per_token("normed", "T x H x b", model_.hidden));
+      hidden = apply("add", {*hidden, *hidden_}, per_token("residual", "T x H x b", model_.hidden));
+      residual = *hidden;
+      hidden = ffn(layer, *hidden);
+      hidden = apply("post_feedforward_layernorm", {*hidden},
+                     per_token("normed", "T x H x b", model_.hidden));
+      hidden = apply("add", {*hidden, *residual},
+                     per_token("hidden states", "T x H x b", model_.hidden));
+      break;
+    case Residual::kScaled:
+      residual = *hidden;
+      hidden = apply("input_layernorm", {*hidden}, per_token("normed", "T x H x b", model_.hidden));
+      hidden = attention(layer, *hidden);
+      hidden = apply("residual + hidden x multiplier", {*hidden, *residual},
+                     per_token("residual", "T x H x b", model_.hidden));
+      residual = *hidden;
+      hidden = apply("post_attention_layernorm", {*hidden},
+                     per_token("normed", "T x H x b", model_.hidden));
+      hidden = ffn(layer, *hidden);
+      hidden = apply("residual + hidden x multiplier", {*hidden, *residual},
+                     per_token("hidden states", "T x H x b", model_.hidden));
+      residual.drop();
+      break;
+  }
+  hidden_ = *hidden;
+  if (!residual.empty() && style_.residual != Residual::kPostNorm) {
+    residual_ = *residual;
+  }
+}
+
+void StepBuilder::compiled_layer(const LayerSpec& layer) {
+  const AttentionSpec& attention = layer.attention;
+  const bool mla = attention.kind == AttentionKind::kMla;
+  const std::int64_t heads = local(attention.heads);
+  const std::int64_t query =
+      mla ? heads * (attention.mla.nope_dim + attention.mla.rope_dim) : heads * attention.head_dim;
+  const std::int64_t key = mla ? 0 : local_kv_heads(attention) * attention.head_dim;
+  const std::int64_t out_width = mla ? heads * attention.mla.v_dim : query;
+
+  // Up to the attention: what the kernel reads and the buffer it writes. The sum takes the place
+  // of the newer of its terms.
+  std::vector<TensorId> terms = {*hidden_};
+  if (!residual_.empty()) {
+    terms.push_back(*residual_);
+  }
+  const OpId first_norm = op("add and norm", terms);
+  Variable residual(graph_, graph_.view(first_norm, *hidden_, "residual"));
+  const TensorId normed_input =
+      graph_.make(first_norm, per_token("normed", "T x H x b", model_.hidden));
+  hidden_.drop();
+  residual_.drop();
+  Variable inputs(graph_);
+  Variable latent(graph_);
+  if (mla) {
+    latent = linear(
+        "kv_a_proj", normed_input, model_.hidden,
+        per_token("kv latents", "T x (q_rank + kv_rank + rope) x b",
+                  attention.mla.q_lora_rank + attention.mla.kv_lora_rank + attention.mla.rope_dim));
+    inputs = linear("q_proj", *latent, model_.hidden,
+                    per_token("q", "T x heads x (nope + rope) x b", query));
+  } else {
+    inputs = linear("qkv_proj", normed_input, model_.hidden,
+                    per_token("qkv", "T x (q + 2 kv) x b", query + 2 * key));
+  }
+  Variable rotated_q(graph_);
+  Variable rotated_k(graph_);
+  if (!mla) {
+    const OpId rotate = op("rotary embedding", {*inputs});
+    rotated_q = graph_.make(rotate, per_token("rotated q", "T x q x b", query));
+    rotated_k = graph_.make(rotate, per_token("rotated k", "T x kv x b", key));
+  }
+  Variable out(graph_, apply("attention output", {*inputs},
+                             per_token("attention output", "T x q x b", out_width)));
+  previous_piece_end();
+  if (mla) {
+    mla_kernel(attention, *out);
+  } else if (kind_.attention != AttentionRun::kSkipped) {
+    const OpId kernel = kernel_op("attention", {*out, *inputs});
+    graph_.make(kernel, per_token_bytes("softmax statistics", "T x heads x 4", Bytes{4} * heads,
+                                        Leaf::kWorkspaceAttention));
+    make_split_buffers(kernel, attention);
+  }
+  rotated_q.drop();
+  rotated_k.drop();
+  inputs.drop();
+  latent.drop();
+
+  // The piece after it.
+  const TensorId projected =
+      reduced("attention projection, reduced",
+              linear("o_proj", *out, out_width,
+                     per_token("attention projection", "T x H x b", model_.hidden)));
+  const OpId second_norm = op("add and norm", {projected, *residual});
+  Variable sum(graph_, graph_.view(second_norm, projected, "residual"));
+  const TensorId normed_again =
+      graph_.make(second_norm, per_token("normed", "T x H x b", model_.hidden));
+  hidden_ = ffn(layer, normed_again);
+  residual_ = *sum;
+  piece_inputs_.push_back(*out);
+  piece_inputs_.push_back(*residual);
+}
+
+void StepBuilder::previous_piece_end() {
+  for (const TensorId input : piece_inputs_) {
+    graph_.hold_to_here(input);
+  }
+  piece_inputs_.clear();
+}
+
+}  // namespace oomcast::vllm
