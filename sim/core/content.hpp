@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "sim/core/digest.hpp"
 #include "sim/core/units.hpp"
 
 namespace oomcast {
@@ -14,5 +15,10 @@ struct ContentSegment {
 
   friend bool operator==(const ContentSegment&, const ContentSegment&) = default;
 };
+
+// Segment ids of content nobody shares: outside of what traces use as ids, as good as never met.
+inline std::uint64_t private_segment(std::uint64_t serial) {
+  return mix64(serial ^ 0x7072697661746521ULL) | (std::uint64_t{1} << 63);
+}
 
 }  // namespace oomcast

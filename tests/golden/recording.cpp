@@ -1,7 +1,9 @@
 #include "tests/golden/recording.hpp"
 
+#include <algorithm>
 #include <boost/iostreams/filter/gzip.hpp>
 #include <boost/iostreams/filtering_stream.hpp>
+#include <filesystem>
 #include <fstream>
 #include <utility>
 
@@ -17,6 +19,19 @@ constexpr std::size_t kMaxLine = std::size_t{1} << 28;
 }
 
 }  // namespace
+
+std::vector<std::string> recordings(const std::string& folder) {
+  std::vector<std::string> files;
+  if (std::filesystem::is_directory(folder)) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (entry.path().string().find(".jsonl") != std::string::npos) {
+        files.push_back(entry.path().string());
+      }
+    }
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
 
 std::unique_ptr<std::istream> open_recording(const std::string& path) {
   auto file = std::make_unique<std::ifstream>(path, std::ios::binary);

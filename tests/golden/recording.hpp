@@ -4,8 +4,12 @@
 #include <istream>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace oomcast::golden {
+
+// Recordings in a folder, sorted; none if there is no such folder.
+std::vector<std::string> recordings(const std::string& folder);
 
 // Plain or gzip. Throws ConfigError.
 std::unique_ptr<std::istream> open_recording(const std::string& path);

@@ -4,7 +4,6 @@
 #include "sim/core/digest.hpp"
 #include "tests/golden/recording.hpp"
 #include "tests/golden/sglang_scenario.hpp"
-#include "tests/golden/vllm_scenario.hpp"
 
 namespace oomcast::golden {
 namespace {

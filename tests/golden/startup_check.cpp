@@ -177,17 +177,14 @@ class Comparison {
 };
 
 // How the recorded step ran: greedy, with the last chunk's rows.
-StepKind step_kind(const vllm::Deployment& deployment, std::int64_t tokens, std::int64_t requests,
-                   bool samples) {
-  const vllm::StepPeaks peaks(deployment, 0);
-  const vllm::Execution execution = peaks.execution_of(Tokens{tokens}, requests);
-  return {.execution = execution,
-          .sampling = samples ? vllm::Sampling::kGreedy : vllm::Sampling::kNone,
-          .attention = vllm::runs_in_graph(execution) ? vllm::AttentionRun::kSplits
-                                                      : vllm::AttentionRun::kRuns};
+StepKind step_kind(const vllm::Deployment& deployment, vllm::Execution execution, bool samples) {
+  StepKind kind = vllm::serving_kind(deployment, 0, execution);
+  kind.sampling = samples ? vllm::Sampling::kGreedy : vllm::Sampling::kNone;
+  return kind;
 }
 
 void check_steps(const Json& recorded, const vllm::Deployment& deployment, PeakPoints& points) {
+  const vllm::StepPeaks peaks(deployment, 0);
   for (const Json& step : recorded.value("steps", Json::array())) {
     if (step.value("batch", "1x1").empty()) {
       continue;  // a warm-up of the engine's, with metadata of its own
@@ -196,8 +193,9 @@ void check_steps(const Json& recorded, const vllm::Deployment& deployment, PeakP
     const auto requests = step.at("requests").get<std::int64_t>();
     const Json& part = step.at("parts").back();
     const bool samples = part.at("part") != "forward";
-    const opgraph::Program program(
-        vllm::step_graph(deployment, 0, step_kind(deployment, tokens, requests, samples)));
+    const opgraph::Program program(vllm::step_graph(
+        deployment, 0,
+        step_kind(deployment, peaks.execution_of(Tokens{tokens}, requests), samples)));
     const Bytes got = program.peak({tokens, requests, requests}).bytes;
     const double expected = part.at("peak_over_bytes").get<double>();
     ++points.steps;

@@ -1,8 +1,6 @@
 // Recorded scenarios: decisions field by field, and fast-forward against single steps.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <vector>
 
 #include "tests/golden/recording.hpp"
@@ -10,19 +8,6 @@
 
 namespace oomcast::golden {
 namespace {
-
-std::vector<std::string> recordings(const std::string& folder) {
-  std::vector<std::string> files;
-  if (std::filesystem::is_directory(folder)) {
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-      if (entry.path().string().find(".jsonl") != std::string::npos) {
-        files.push_back(entry.path().string());
-      }
-    }
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
 
 struct Opened {
   explicit Opened(const std::string& path) : in(open_recording(path)) {

@@ -5,31 +5,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "sim/core/error.hpp"
 #include "sim/core/random.hpp"
 #include "sim/engines/vllm/scheduler.hpp"
+#include "tests/property/cases.hpp"
 
 namespace oomcast::vllm {
 namespace {
 
-std::int64_t cases() {
-  const char* text = std::getenv("OOMCAST_PROPERTY_CASES");
-  return text != nullptr ? std::atoll(text) : 1500;  // NOLINT(cert-err34-c): 0 runs nothing
-}
-
-std::int64_t current_seed = -1;
-
-// A broken invariant aborts; it must say in which case.
-class SchedulerProperty : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    set_check_hook([] { fmt::print(stderr, "property case: seed {}\n", current_seed); });
-  }
-};
+using SchedulerProperty = PropertyTest;
 
 struct Arrival {
   std::int64_t step = 0;
@@ -318,19 +305,19 @@ std::int64_t compare_fast_forward(const Case& made, RandomStream& random) {
 
 TEST_F(SchedulerProperty, FastForwardLeavesTheStateOfSingleSteps) {
   std::int64_t jumped = 0;
-  for (std::int64_t seed = 0; seed < cases(); ++seed) {
+  for (std::int64_t seed = 0; seed < property_cases(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     current_seed = seed;
     RandomStream random = random_stream(static_cast<std::uint64_t>(seed), "property.jumps");
     jumped += compare_fast_forward(Generator(seed).plain(), random);
     ASSERT_FALSE(HasFailure());
   }
-  EXPECT_GT(jumped, 10 * cases());  // there was something to jump over
+  EXPECT_GT(jumped, 10 * property_cases());  // there was something to jump over
 }
 
 // The same content, once as "nobody shares it" and once under ids of its own that are indexed.
 TEST_F(SchedulerProperty, UnsharedContentNeedsNoIndex) {
-  for (std::int64_t seed = 0; seed < cases(); ++seed) {
+  for (std::int64_t seed = 0; seed < property_cases(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     current_seed = seed;
     const Case unshared = Generator(seed).plain();
@@ -360,7 +347,7 @@ TEST_F(SchedulerProperty, UnsharedContentNeedsNoIndex) {
 // Models without fast-forward: blocks are conserved in every step, all requests end, and two runs
 // are the same run.
 TEST_F(SchedulerProperty, EveryModelConservesBlocksAndRepeatsItself) {
-  for (std::int64_t seed = 0; seed < cases(); ++seed) {
+  for (std::int64_t seed = 0; seed < property_cases(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     current_seed = seed;
     const Case made = Generator(seed).any_model();

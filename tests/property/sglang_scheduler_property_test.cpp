@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <string>
 #include <vector>
@@ -14,24 +13,12 @@
 #include "sim/core/error.hpp"
 #include "sim/core/random.hpp"
 #include "sim/engines/sglang/scheduler.hpp"
+#include "tests/property/cases.hpp"
 
 namespace oomcast::sglang {
 namespace {
 
-std::int64_t cases() {
-  const char* text = std::getenv("OOMCAST_PROPERTY_CASES");
-  return text != nullptr ? std::atoll(text) : 1500;  // NOLINT(cert-err34-c): 0 runs nothing
-}
-
-std::int64_t current_seed = -1;
-
-// A broken invariant aborts; it must say in which case.
-class SglangSchedulerProperty : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    set_check_hook([] { fmt::print(stderr, "property case: seed {}\n", current_seed); });
-  }
-};
+using SglangSchedulerProperty = PropertyTest;
 
 struct Arrival {
   std::int64_t step = 0;
@@ -417,14 +404,14 @@ std::int64_t compare_fast_forward(const Case& made, RandomStream& random) {
 
 TEST_F(SglangSchedulerProperty, FastForwardConservationAndEnds) {
   std::int64_t jumped = 0;
-  for (std::int64_t seed = 0; seed < cases(); ++seed) {
+  for (std::int64_t seed = 0; seed < property_cases(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     current_seed = seed;
     RandomStream random = random_stream(static_cast<std::uint64_t>(seed), "property.jumps");
     jumped += compare_fast_forward(Generator(seed).any(), random);
     ASSERT_FALSE(HasFailure());
   }
-  EXPECT_GT(jumped, 10 * cases());  // there was something to jump over
+  EXPECT_GT(jumped, 10 * property_cases());  // there was something to jump over
 }
 
 }  // namespace

@@ -14,11 +14,6 @@ constexpr std::int64_t kPriorityLimit = std::int64_t{1} << 60;
 // No pool comes near; sums of such lengths do not overflow.
 constexpr std::int64_t kLengthLimit = std::int64_t{1} << 60;
 
-// Segment ids of content nobody shares: outside of what traces use as ids, as good as never met.
-std::uint64_t private_segment(std::uint64_t serial) {
-  return mix64(serial ^ 0x7072697661746521ULL) | (std::uint64_t{1} << 63);
-}
-
 SchedulerConfig checked(const SchedulerConfig& config) {
   Problems problems;
   check(config, "scheduler settings", problems);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "sim/core/stable_slots.hpp"
 #include "sim/engines/sglang/kv_cache.hpp"
 #include "sim/engines/sglang/scheduler.hpp"
 #include "sim/kv/token_runs.hpp"
@@ -66,31 +67,13 @@ struct Request {
   std::int64_t decodes = 0;  // launches it took part in, likewise
 };
 
-// Slots with stable addresses, so that references survive while requests are added.
-class RequestSlots {
+class RequestSlots : public StableSlots<Request, Slot> {
  public:
-  Request& operator[](Slot slot) { return *slots_[static_cast<std::size_t>(slot)]; }
-  const Request& operator[](Slot slot) const { return *slots_[static_cast<std::size_t>(slot)]; }
-
-  Slot take() {
-    if (free_.empty()) {
-      slots_.push_back(std::make_unique<Request>());
-      return static_cast<Slot>(slots_.size() - 1);
-    }
-    const Slot slot = free_.back();
-    free_.pop_back();
-    return slot;
-  }
+  // A spare request has no serial: late results do not find it.
   void give_back(Slot slot) {
-    Request& spare = (*this)[slot];
-    spare.serial = 0;
-    free_.push_back(slot);
+    (*this)[slot].serial = 0;
+    StableSlots::give_back(slot);
   }
-  [[nodiscard]] Slot size() const { return static_cast<Slot>(slots_.size()); }
-
- private:
-  std::vector<std::unique_ptr<Request>> slots_;
-  std::vector<Slot> free_;
 };
 
 }  // namespace oomcast::sglang

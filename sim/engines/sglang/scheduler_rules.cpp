@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "sim/core/setting_checks.hpp"
 #include "sim/engines/sglang/scheduler_config.hpp"
 
 namespace oomcast::sglang {
@@ -20,25 +21,7 @@ std::optional<Value> look_up(const std::array<std::pair<const char*, Value>, kSi
   return std::nullopt;
 }
 
-class Checks {
- public:
-  Checks(const std::string& source, Problems& problems) : source_(source), problems_(problems) {}
-
-  void range(const char* name, std::int64_t value, std::int64_t low, std::int64_t high) {
-    if (value < low || value > high) {
-      problem(name, fmt::format("{}", value), fmt::format("{} to {}", low, high));
-    }
-  }
-  void problem(const char* name, std::string value, std::string expected) {
-    problems_.add({source_, name, std::move(value), std::move(expected), {}});
-  }
-
- private:
-  const std::string& source_;
-  Problems& problems_;
-};
-
-void check_pages(const SchedulerConfig& config, Checks& checks) {
+void check_pages(const SchedulerConfig& config, SettingChecks& checks) {
   const std::int64_t page = config.page_size.count();
   if (page < 1) {
     return;
@@ -54,7 +37,7 @@ void check_pages(const SchedulerConfig& config, Checks& checks) {
   multiple("chunked_prefill_size", config.chunked_prefill_size.value_or(Tokens{}));
 }
 
-void check_window(const SchedulerConfig& config, Checks& checks) {
+void check_window(const SchedulerConfig& config, SettingChecks& checks) {
   if (!config.swa_pool_tokens) {
     return;
   }
@@ -74,7 +57,7 @@ void check_window(const SchedulerConfig& config, Checks& checks) {
   }
 }
 
-void check_role(const SchedulerConfig& config, Checks& checks) {
+void check_role(const SchedulerConfig& config, SettingChecks& checks) {
   checks.range("extra_rows", config.extra_rows, 0, kMaxTokens);
   checks.range("num_reserved_decode_tokens", config.num_reserved_decode_tokens.count(), 0,
                kMaxTokens);
@@ -172,7 +155,7 @@ SchedulerRules rules_for(const Version& version) {
 }
 
 void check(const SchedulerConfig& config, const std::string& source, Problems& problems) {
-  Checks checks(source, problems);
+  SettingChecks checks(source, problems);
   checks.range("pool_tokens", config.pool_tokens.count(), 1, kMaxSlots);
   checks.range("page_size", config.page_size.count(), 1, kMaxTokens);
   checks.range("context_length", config.context_length.count(), 1, kMaxTokens);

@@ -8,11 +8,6 @@
 namespace oomcast::vllm {
 namespace {
 
-// Segment ids of content nobody shares: outside of what traces use as ids, as good as never met.
-std::uint64_t private_segment(std::uint64_t serial) {
-  return mix64(serial ^ 0x7072697661746521ULL) | (std::uint64_t{1} << 63);
-}
-
 SchedulerConfig checked(const SchedulerConfig& config) {
   Problems problems;
   check(config, "scheduler settings", problems);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "sim/core/stable_slots.hpp"
 #include "sim/engines/vllm/scheduler.hpp"
 #include "sim/kv/block_hash.hpp"
 #include "sim/kv/block_pool.hpp"
@@ -89,26 +90,6 @@ struct Request {
 
 inline constexpr std::int64_t kAllIndexable = std::numeric_limits<std::int64_t>::max();
 
-// Slots with stable addresses, so that references survive while requests are added.
-class RequestSlots {
- public:
-  Request& operator[](Slot slot) { return *slots_[static_cast<std::size_t>(slot)]; }
-  const Request& operator[](Slot slot) const { return *slots_[static_cast<std::size_t>(slot)]; }
-
-  Slot take() {
-    if (free_.empty()) {
-      slots_.push_back(std::make_unique<Request>());
-      return static_cast<Slot>(slots_.size() - 1);
-    }
-    const Slot slot = free_.back();
-    free_.pop_back();
-    return slot;
-  }
-  void give_back(Slot slot) { free_.push_back(slot); }
-
- private:
-  std::vector<std::unique_ptr<Request>> slots_;
-  std::vector<Slot> free_;
-};
+using RequestSlots = StableSlots<Request, Slot>;
 
 }  // namespace oomcast::vllm

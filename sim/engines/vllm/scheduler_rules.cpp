@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "sim/core/setting_checks.hpp"
 #include "sim/engines/vllm/scheduler_config.hpp"
 
 namespace oomcast::vllm {
@@ -59,25 +60,7 @@ std::int64_t pipeline_depth(const SchedulerConfig& config) {
 
 namespace {
 
-class Checks {
- public:
-  Checks(const std::string& source, Problems& problems) : source_(source), problems_(problems) {}
-
-  void range(const char* name, std::int64_t value, std::int64_t low, std::int64_t high) {
-    if (value < low || value > high) {
-      problem(name, fmt::format("{}", value), fmt::format("{} to {}", low, high));
-    }
-  }
-  void problem(const char* name, std::string value, std::string expected) {
-    problems_.add({source_, name, std::move(value), std::move(expected), {}});
-  }
-
- private:
-  const std::string& source_;
-  Problems& problems_;
-};
-
-void check_group(const SchedulerConfig& config, const KvGroup& group, Checks& checks) {
+void check_group(const SchedulerConfig& config, const KvGroup& group, SettingChecks& checks) {
   checks.range("block_size", group.block_size.count(), 1, kMaxTokens);
   if (group.type == KvGroup::Type::kSlidingWindow || group.type == KvGroup::Type::kChunkedLocal) {
     checks.range("sliding_window", group.window.count(), 1, kMaxTokens);
@@ -90,7 +73,7 @@ void check_group(const SchedulerConfig& config, const KvGroup& group, Checks& ch
 }
 
 // Hits that end where no block of a group does cannot be served.
-void check_block_sizes(const SchedulerConfig& config, Checks& checks) {
+void check_block_sizes(const SchedulerConfig& config, SettingChecks& checks) {
   if (config.groups.size() < 2 || !config.enable_prefix_caching) {
     return;
   }
@@ -128,7 +111,7 @@ void check_block_sizes(const SchedulerConfig& config, Checks& checks) {
 }  // namespace
 
 void check(const SchedulerConfig& config, const std::string& source, Problems& problems) {
-  Checks checks(source, problems);
+  SettingChecks checks(source, problems);
   checks.range("max_num_seqs", config.max_num_seqs, 1, kMaxTokens);
   checks.range("max_num_active_seqs", config.max_num_active_seqs.value_or(1), 1,
                std::max<std::int64_t>(config.max_num_seqs, 1));
