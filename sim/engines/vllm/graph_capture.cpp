@@ -5,6 +5,7 @@
 
 #include "sim/core/error.hpp"
 #include "sim/engines/startup_tag.hpp"
+#include "sim/engines/vllm/program_run.hpp"
 
 namespace oomcast::vllm {
 namespace {
@@ -33,31 +34,7 @@ std::vector<std::int64_t> descending(std::vector<std::int64_t> sizes) {
   return sizes;
 }
 
-// Allocates and frees as the program does; `before_op` may begin or end a recording.
-template <typename BeforeOp>
-bool replay(const opgraph::Program& program, std::int64_t size, CardMemory& memory,
-            BeforeOp before_op) {
-  const opgraph::OpGraph& graph = program.graph();
-  const opgraph::StepShape shape{size, size, size};
-  std::vector<CardMemory::Tensor> live(graph.tensor_count());
-  std::uint32_t op = 0;
-  for (const opgraph::Program::Step& step : program.steps()) {
-    before_op(opgraph::OpId{op++});
-    for (const opgraph::TensorId id : step.made) {
-      const opgraph::TensorInfo& tensor = graph.info(id);
-      const auto made =
-          memory.allocate(tensor.leaf, tensor.bytes.at(shape), startup_tag("capture", tensor.leaf));
-      if (!made) {
-        return false;
-      }
-      live[index_of(id)] = *made;
-    }
-    for (const opgraph::TensorId id : step.freed) {
-      memory.free(live[index_of(id)]);
-    }
-  }
-  return true;
-}
+opgraph::StepShape decode_shape(std::int64_t size) { return {size, size, size}; }
 
 }  // namespace
 
@@ -69,8 +46,10 @@ GraphCapture::GraphCapture(const Deployment& deployment, int stage, CardMemory& 
     : deployment_(deployment),
       memory_(memory),
       first_(capture_program(deployment, stage, beside_pieces(deployment), true)),
-      piecewise_(capture_program(deployment, stage, beside_pieces(deployment), false)),
-      full_(capture_program(deployment, stage, AttentionRun::kSplits, false)) {
+      piecewise_(capture_program(deployment, stage, beside_pieces(deployment), false)) {
+  if (beside_pieces(deployment) != AttentionRun::kSplits) {
+    full_.emplace(capture_program(deployment, stage, AttentionRun::kSplits, false));
+  }
   const models::LayerRange range = models::stage_layers(*deployment.model, deployment.shard(stage));
   layers_ = range.end - range.begin;
   if (has_piecewise(deployment.cudagraph_mode) && !deployment.capture_sizes.empty()) {
@@ -102,7 +81,7 @@ bool GraphCapture::capture(GraphMode mode, std::int64_t size) {
   const Bytes pool_before = memory_.ledger().at(Leaf::kGraphPool, Backing::kPrivatePool);
   const Bytes allocated_before = memory_.torch().stats().allocated;
   memory_.torch().reset_peaks();
-  const opgraph::Program& program = mode == GraphMode::kPiecewise ? piecewise_ : full_;
+  const opgraph::Program& program = mode == GraphMode::kFull && full_ ? *full_ : piecewise_;
   CapturedGraph graph{mode, size, {}, driver_bytes(mode), {}, {}};
   if (!warm_up(stream_is_new_ ? first_ : program, size)) {
     return false;
@@ -125,7 +104,8 @@ bool GraphCapture::capture(GraphMode mode, std::int64_t size) {
 }
 
 bool GraphCapture::warm_up(const opgraph::Program& program, std::int64_t size) {
-  return replay(program, size, memory_, [](opgraph::OpId /*op*/) {});
+  const auto nothing = [](opgraph::OpId /*op*/) {};
+  return !run_program(program, decode_shape(size), "capture", memory_, nothing, nothing);
 }
 
 // The second runner copies the graphs' hidden states into one tensor of the largest size.
@@ -144,20 +124,23 @@ bool GraphCapture::record(GraphMode mode, const opgraph::Program& program, std::
   // but the first piece's graph from emptying the cache.
   bool recording = false;
   bool first = true;
-  const bool done = replay(program, size, memory_, [&](opgraph::OpId op) {
-    const bool wanted = mode == GraphMode::kFull || !program.graph().info(op).between_pieces;
-    if (wanted && !recording) {
-      memory_.begin_capture(first || deployment_.runner_v2);
-      first = false;
-    } else if (!wanted && recording) {
-      memory_.end_capture();
-    }
-    recording = wanted;
-  });
+  const auto failed = run_program(
+      program, decode_shape(size), "capture", memory_,
+      [&](opgraph::OpId op) {
+        const bool wanted = mode == GraphMode::kFull || !program.graph().info(op).between_pieces;
+        if (wanted && !recording) {
+          memory_.begin_capture(first || deployment_.runner_v2);
+          first = false;
+        } else if (!wanted && recording) {
+          memory_.end_capture();
+        }
+        recording = wanted;
+      },
+      [](opgraph::OpId /*op*/) {});
   if (recording) {
     memory_.end_capture();
   }
-  return done;
+  return !failed;
 }
 
 Bytes GraphCapture::driver_bytes(GraphMode mode) const {
@@ -210,6 +193,7 @@ void GraphCapture::release() {
     memory_.return_outside(Leaf::kGraphPool, Backing::kDriver, graph.driver);
   }
   captured_.clear();
+  stream_is_new_ = true;  // a later capture gets another stream
   if (static_output_) {
     memory_.free(*static_output_);
     static_output_.reset();

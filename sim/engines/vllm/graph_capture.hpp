@@ -59,7 +59,7 @@ class GraphCapture {
   std::vector<Mode> modes_;
   opgraph::Program first_;  // with the stream's cuBLAS workspace
   opgraph::Program piecewise_;
-  opgraph::Program full_;
+  std::optional<opgraph::Program> full_;  // none: the same as beside pieces
   bool stream_is_new_ = true;
   std::optional<CardMemory::Tensor> static_output_;
   std::vector<CapturedGraph> captured_;

@@ -13,6 +13,7 @@
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
 #include "sim/engines/startup_tag.hpp"
+#include "sim/engines/vllm/program_run.hpp"
 #include "sim/engines/vllm/resident.hpp"
 #include "sim/kernels/attention.hpp"
 
@@ -255,11 +256,19 @@ bool StageStartup::run_profile(const opgraph::StepShape& shape) {
              shape, "profile");
 }
 
+// The trial and the capture run the same programs.
+GraphCapture& StageStartup::graphs() {
+  if (!graphs_) {
+    graphs_.emplace(deployment_, state_.stage, state_.memory);
+  }
+  return *graphs_;
+}
+
 bool StageStartup::trial_capture() {
   if (!deployment_.rules.graph_estimate_possible || deployment_.capture_sizes.empty()) {
     return true;
   }
-  GraphCapture trial(deployment_, state_.stage, state_.memory);
+  GraphCapture& trial = graphs();
   if (!trial.run(true)) {
     fail(OutcomeKind::kStartupOom, "profile", Leaf::kGraphPool, state_.memory.shortage(),
          state_.memory.message());
@@ -347,9 +356,8 @@ bool StageStartup::capture() {
       return false;
     }
   } else {
-    GraphCapture graphs(deployment_, state_.stage, state_.memory);
-    const bool fits = graphs.run(false);
-    state_.graphs = graphs.captured();
+    const bool fits = graphs().run(false);
+    state_.graphs = graphs().captured();
     if (!fits) {
       fail(OutcomeKind::kStartupOom, "capture", Leaf::kGraphPool, state_.memory.shortage(),
            state_.memory.message());
@@ -393,31 +401,20 @@ bool StageStartup::end_phase(std::string_view name) {
 // Runs a program op by op; what it keeps stays. Notes the highest moment as the profile's peak.
 bool StageStartup::run(const opgraph::Program& program, const opgraph::StepShape& shape,
                        const char* phase) {
-  const opgraph::OpGraph& graph = program.graph();
-  std::vector<CardMemory::Tensor> live(graph.tensor_count());
   std::optional<opgraph::OpId> highest;
-  std::uint32_t op = 0;
-  for (const opgraph::Program::Step& step : program.steps()) {
-    for (const opgraph::TensorId id : step.made) {
-      const opgraph::TensorInfo& tensor = graph.info(id);
-      const auto made = state_.memory.allocate(tensor.leaf, tensor.bytes.at(shape),
-                                               startup_tag(phase, tensor.leaf));
-      if (!made) {
-        fail(OutcomeKind::kStartupOom, phase, tensor.leaf, state_.memory.shortage(),
-             state_.memory.message());
-        return false;
-      }
-      live[index_of(id)] = *made;
-    }
-    if (profiling_ && allocated() > highest_allocated_) {
-      highest_allocated_ = allocated();
-      highest = opgraph::OpId{op};
-    }
-    seen(phase);
-    for (const opgraph::TensorId id : step.freed) {
-      state_.memory.free(live[index_of(id)]);
-    }
-    ++op;
+  const auto failed = run_program(
+      program, shape, phase, state_.memory, [](opgraph::OpId /*op*/) {},
+      [&](opgraph::OpId op) {
+        if (profiling_ && allocated() > highest_allocated_) {
+          highest_allocated_ = allocated();
+          highest = op;
+        }
+        seen(phase);
+      });
+  if (failed) {
+    fail(OutcomeKind::kStartupOom, phase, *failed, state_.memory.shortage(),
+         state_.memory.message());
+    return false;
   }
   if (highest) {
     state_.profile_peak = program.live_set(*highest, shape);

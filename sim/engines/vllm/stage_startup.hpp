@@ -2,6 +2,7 @@
 // phase, and what it measures of it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,6 +70,7 @@ class StageStartup {
   // Pieces of phases.
   bool load_weights();
   bool run_profile(const opgraph::StepShape& shape);
+  GraphCapture& graphs();
   bool trial_capture();
   bool appear_outside_torch();
 
@@ -86,6 +88,7 @@ class StageStartup {
 
   const Deployment& deployment_;
   StageState state_;
+  std::optional<GraphCapture> graphs_;
   Outcome outcome_;
   Bytes phase_peak_;
   Bytes free_at_snapshot_;
