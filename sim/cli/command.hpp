@@ -34,7 +34,7 @@ bool parse(const Arguments& arguments, const po::options_description& options,
            const std::string& usage, po::variables_map& values);
 
 struct DeploymentChoice {
-  vllm::Deployment deployment;
+  AnyDeployment deployment;
   std::optional<Calibration> calibration;
 };
 // Resolves what deployment_options() describe.

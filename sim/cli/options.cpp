@@ -55,8 +55,9 @@ po::options_description deployment_options() {
       "free-at-start", po::value<std::string>(), "free memory before the start, e.g. 78.6GiB")(
       "assume", po::value<std::vector<std::string>>()->composing(),
       "take a quantity as given: available_kv_gib=X, non_torch_gib=X, activation_peak_gib=X, "
-      "graph_gib=X, compile_cache=warm (repeatable)")("calibration", po::value<std::string>(),
-                                                      "calibration file of this card")(
+      "graph_gib=X, avail_after_load_gib=X, free_for_kv_gib=X, cache_pool_gib=X, "
+      "compile_cache=warm (repeatable)")("calibration", po::value<std::string>(),
+                                         "calibration file of this card")(
       "data", po::value<std::string>(), "folder whose files replace the built-in data")(
       "seed", po::value<std::uint64_t>()->default_value(1), "seed of everything random")(
       "json", po::bool_switch(), "print JSON")("help,h", po::bool_switch(), "show this help");
@@ -130,7 +131,7 @@ DeploymentChoice resolve_deployment(const po::variables_map& values) {
   DeploymentChoice choice{resolve_input(input), std::nullopt};
   if (values.count("calibration") != 0) {
     choice.calibration = read_calibration(values["calibration"].as<std::string>());
-    apply(*choice.calibration, choice.deployment);
+    apply(*choice.calibration, choice.deployment.common());
   }
   return choice;
 }

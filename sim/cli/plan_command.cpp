@@ -30,12 +30,12 @@ int run_plan(const Arguments& arguments) {
   if (values.count("out") != 0) {
     OutputFolder folder(values["out"].as<std::string>());
     folder.write("plan.json", json.dump(2) + "\n");
-    folder.write("config.resolved.json", config_json(plan.deployment).dump(2) + "\n");
+    folder.write("config.resolved.json", config_json(plan.deployment()).dump(2) + "\n");
     folder.write("summary.txt", plan_text(json));
     folder.commit();
   }
   std::cout << (values["json"].as<bool>() ? json.dump(2) + "\n" : plan_text(json));
-  return plan.startup.outcome.fits() ? kFits : kDoesNotFit;
+  return plan.outcome().fits() ? kFits : kDoesNotFit;
 }
 
 }  // namespace oomcast::cli

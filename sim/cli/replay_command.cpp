@@ -168,12 +168,16 @@ void write_snapshots(const std::vector<RankRecord>& ranks, const OutputFolder& f
   }
 }
 
-void refuse_what_is_not_there(const po::variables_map& values, const vllm::Deployment& deployment) {
+void refuse_what_is_not_there(const po::variables_map& values, const EngineDeployment& deployment) {
   Problems problems;
   const std::string& detail = values["detail"].as<std::string>();
   if (detail != "classes" && detail != "allocator") {
     problems.add({"command line", "--detail", detail, "classes or allocator",
                   nearest_name(detail, {"classes", "allocator"})});
+  }
+  if (deployment.launch.engine != launch::Engine::kVllm) {
+    problems.add({"launch line", "", std::string(launch::to_string(deployment.launch.engine)),
+                  "vllm for a replay", "other engines can be planned, but not replayed yet"});
   }
   if (deployment.dp > 1) {
     problems.add({"launch line", "--data-parallel-size", std::to_string(deployment.dp),
@@ -191,21 +195,22 @@ int run_replay(const Arguments& arguments) {
     return kFits;
   }
   DeploymentChoice choice = resolve_deployment(values);
-  refuse_what_is_not_there(values, choice.deployment);
+  refuse_what_is_not_there(values, choice.deployment.common());
   const workloads::WorkloadOptions workload = workload_options(values);
   const auto stream = workloads::make_workload(workload);
   const std::unique_ptr<StepTimeModel> step_times =
       choice.calibration && choice.calibration->step_time
           ? make_measured(*choice.calibration->step_time)
-          : step_time_model(choice.deployment);
+          : step_time_model(*choice.deployment.as<vllm::Deployment>());
   Plan plan = make_plan(std::move(choice.deployment));
+  auto& vllm = *plan.as<Plan::Vllm>();
 
   stop_on_signals();
   const std::string path = values.count("out") != 0 ? values["out"].as<std::string>()
-                                                    : default_folder(plan.deployment.launch.model);
+                                                    : default_folder(vllm.deployment.launch.model);
   OutputFolder folder(path);
   RunRecord record;
-  record.config = config_json(plan.deployment);
+  record.config = config_json(vllm.deployment);
   record.plan = plan_json(plan);
   RequestsCsv requests(folder.staged("requests.csv"));
   {
@@ -220,11 +225,11 @@ int run_replay(const Arguments& arguments) {
     options.step_by_step = values["step-by-step"].as<bool>();
     options.stop = &stop_signal;
     options.progress = [&progress](std::int64_t done) { progress(done); };
-    replay(plan.deployment, std::move(plan.startup), *step_times, *stream, requests, options,
+    replay(vllm.deployment, std::move(vllm.startup), *step_times, *stream, requests, options,
            record);
     if (record.outcome.kind == OutcomeKind::kRuntimeOom && can_restart(workload)) {
       record.outcome.fixes = find_runtime_fixes(
-          plan.deployment, record, *step_times,
+          vllm.deployment, record, *step_times,
           [&workload] { return workloads::make_workload(workload); }, options);
       record.outcome_json = outcome_json(record.outcome);
     }

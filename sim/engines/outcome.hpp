@@ -71,6 +71,19 @@ struct EngineReport {
   std::optional<std::int64_t> block_size;
   std::optional<double> max_concurrency;
   std::optional<std::int64_t> max_running_requests;
+  // SGLang: free memory as it logs it after loading, after the pools and at the end.
+  std::optional<Bytes> available_after_load;
+  std::optional<Bytes> available_after_pool;
+  std::optional<Bytes> available_at_end;
+  std::optional<std::int64_t> window_tokens;  // SGLang: the sliding-window pool
+  std::optional<Bytes> draft_weights;
+  // Recurrent state: SGLang's pool and its slots; vLLM's blocks in the error that names them.
+  std::optional<Bytes> state_pool;
+  std::optional<std::int64_t> state_slots;
+  std::optional<std::int64_t> state_blocks;
+  // vLLM's text on a KV cache too small.
+  std::optional<Bytes> kv_needed;
+  std::optional<std::int64_t> longest_that_fits;
 };
 
 }  // namespace oomcast

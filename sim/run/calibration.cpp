@@ -88,7 +88,7 @@ Calibration parse_calibration(std::string_view text, const std::string& source) 
   return out;
 }
 
-void apply(const Calibration& calibration, vllm::Deployment& deployment) {
+void apply(const Calibration& calibration, EngineDeployment& deployment) {
   const std::string& card = deployment.gpu.name;
   if (calibration.gpu != card) {
     throw ConfigError(Problem{calibration.source, "gpu", calibration.gpu, card,
@@ -96,9 +96,10 @@ void apply(const Calibration& calibration, vllm::Deployment& deployment) {
   }
   const auto version = parse_version(calibration.engine_version);
   if (version && *version != deployment.launch.version) {
-    deployment.warnings.push_back(fmt::format("{} was measured with vLLM {}, not {}",
-                                              calibration.source, calibration.engine_version,
-                                              to_string(deployment.launch.version)));
+    deployment.warnings.push_back(
+        fmt::format("{} was measured with {} {}, not {}", calibration.source,
+                    launch::to_string(deployment.launch.engine), calibration.engine_version,
+                    to_string(deployment.launch.version)));
   }
   if (calibration.context) {
     deployment.gpu.context_bytes = *calibration.context;

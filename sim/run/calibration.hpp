@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "sim/engines/vllm/deployment.hpp"
+#include "sim/engines/deployment.hpp"
 #include "sim/latency/step_time.hpp"
 
 namespace oomcast {
@@ -33,6 +33,6 @@ Calibration parse_calibration(std::string_view text, const std::string& source);
 
 // Puts the coefficients into the input of the startup. Throws ConfigError for another card; another
 // engine version is used with a warning.
-void apply(const Calibration& calibration, vllm::Deployment& deployment);
+void apply(const Calibration& calibration, EngineDeployment& deployment);
 
 }  // namespace oomcast

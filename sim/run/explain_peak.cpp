@@ -77,8 +77,10 @@ OrderedJson stage_json(const vllm::Deployment& deployment, const vllm::StageStat
 
 OrderedJson explain_peak_json(const Plan& plan) {
   OrderedJson json = OrderedJson::array();
-  for (const vllm::StageState& stage : plan.startup.stages) {
-    json.push_back(stage_json(plan.deployment, stage));
+  if (const auto* vllm = plan.as<Plan::Vllm>()) {
+    for (const vllm::StageState& stage : vllm->startup.stages) {
+      json.push_back(stage_json(vllm->deployment, stage));
+    }
   }
   return json;
 }

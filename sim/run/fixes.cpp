@@ -14,52 +14,53 @@ namespace {
 
 class Search {
  public:
-  Search(const vllm::Deployment& deployment, const vllm::Startup& failed)
-      : deployment_(deployment), room_(room(failed)) {}
+  explicit Search(const Plan& failed) : deployment_(failed.deployment()), room_(room(failed)) {}
 
   std::vector<Fix> run() {
-    context_length();
-    utilization();
-    numbers("max-num-seqs", deployment_.max_num_seqs, 1);
-    numbers("max-num-batched-tokens", deployment_.max_num_batched_tokens.count(),
-            deployment_.max_num_seqs);
-    if (!deployment_.enforce_eager) {
-      attempt("enforce-eager", "true", "--enforce-eager");
+    for (const Knob& knob : deployment_.knobs()) {
+      turn(knob);
     }
-    const int capability = 10 * deployment_.gpu.compute_major + deployment_.gpu.compute_minor;
-    constexpr int kFirstWithFloat8 = 89;
-    if (deployment_.kv_dtype != models::DType::kFloat8 && capability >= kFirstWithFloat8) {
-      attempt("kv-cache-dtype", "fp8", "--kv-cache-dtype fp8");
-    }
-    more_cards();
     return std::move(fixes_);
   }
 
  private:
-  // KV room of the tightest rank: what a change is measured by.
-  static Bytes room(const vllm::Startup& startup) {
-    Bytes least;
-    bool first = true;
-    for (const vllm::StageState& stage : startup.stages) {
-      const Bytes own =
-          stage.available_kv + std::min(Bytes{0}, stage.memory.ledger().device_free());
-      least = first ? own : std::min(least, own);
-      first = false;
+  void turn(const Knob& knob) {
+    switch (knob.kind) {
+      case Knob::Kind::kLess:
+        return less(knob);
+      case Knob::Kind::kLonger:
+        return longest(knob);
+      case Knob::Kind::kFraction:
+        return fraction(knob);
+      case Knob::Kind::kSwitch:
+        attempt(knob.flag, "true", "--" + knob.flag);
+        return;
+      case Knob::Kind::kValue:
+        attempt(knob.flag, knob.value);
+        return;
+      case Knob::Kind::kCards:
+        return more_cards(knob);
     }
-    return least;
+  }
+
+  // KV room and free memory of the tightest rank: what a change is measured by.
+  static Bytes room(const Plan& plan) {
+    const Bytes kv = plan.report().available_kv.value_or(Bytes{0});
+    Bytes missing;
+    for (const RankState* rank : plan.ranks()) {
+      missing = std::min(missing, rank->memory.ledger().device_free());
+    }
+    return kv + missing;
   }
 
   // The startup with one flag changed, if it then serves.
-  std::optional<vllm::Startup> serves(const std::string& flag, const std::string& value) const {
+  std::optional<Plan> serves(const std::string& flag, const std::string& value) const {
     try {
       launch::Launch changed = deployment_.launch;
       launch::set_flag(changed, flag, value);
-      const vllm::Deployment resolved =
-          vllm::resolve(std::move(changed), deployment_.model, deployment_.gpu, deployment_.card,
-                        deployment_.assumed);
-      vllm::Startup startup = vllm::simulate_startup(resolved);
-      if (startup.outcome.fits()) {
-        return startup;
+      Plan plan = start(resolve_again(deployment_, std::move(changed)));
+      if (plan.outcome().fits()) {
+        return plan;
       }
     } catch (const ConfigError&) {
       // The engine refuses this value; it is no fix.
@@ -68,75 +69,72 @@ class Search {
   }
 
   bool attempt(const std::string& flag, const std::string& value, std::string shown) {
-    const auto startup = serves(flag, value);
-    if (!startup) {
+    const auto plan = serves(flag, value);
+    if (!plan) {
       return false;
     }
-    fixes_.push_back({std::move(shown), std::max(Bytes{0}, room(*startup) - room_)});
+    fixes_.push_back({std::move(shown), std::max(Bytes{0}, room(*plan) - room_)});
     return true;
   }
+  bool attempt(const std::string& flag, const std::string& value) {
+    return attempt(flag, value, fmt::format("--{} {}", flag, value));
+  }
 
-  // The longest context that fits, in whole blocks of 1024 tokens.
-  void context_length() {
+  // In whole blocks of 1024 tokens.
+  void longest(const Knob& knob) {
     constexpr std::int64_t kStep = 1024;
+    const auto now = static_cast<std::int64_t>(knob.now);
     std::int64_t low = 0;
-    std::int64_t high = deployment_.max_model_len.count() / kStep;
+    std::int64_t high = now / kStep;
     while (low < high) {
       const std::int64_t middle = low + (high - low + 1) / 2;
-      if (serves("max-model-len", std::to_string(middle * kStep))) {
+      if (serves(knob.flag, std::to_string(middle * kStep))) {
         low = middle;
       } else {
         high = middle - 1;
       }
     }
-    if (low > 0 && low * kStep < deployment_.max_model_len.count()) {
-      const std::string value = std::to_string(low * kStep);
-      attempt("max-model-len", value, "--max-model-len " + value);
+    if (low > 0 && low * kStep < now) {
+      attempt(knob.flag, std::to_string(low * kStep));
     }
   }
 
   // Up for a small KV cache, down when the memory beside it ran out.
-  void utilization() {
-    for (int percent = static_cast<int>(deployment_.gpu_memory_utilization * 100) + 1;
-         percent <= 97; ++percent) {
-      if (attempt_percent(percent)) {
+  void fraction(const Knob& knob) {
+    constexpr int kMost = 97;
+    constexpr int kLeast = 50;
+    const int now = static_cast<int>(knob.now * 100);
+    for (int percent = now + 1; percent <= kMost; ++percent) {
+      if (attempt(knob.flag, fmt::format("0.{:02}", percent))) {
         return;
       }
     }
-    for (int percent = static_cast<int>(deployment_.gpu_memory_utilization * 100) - 1;
-         percent >= 50; --percent) {
-      if (attempt_percent(percent)) {
-        return;
-      }
-    }
-  }
-
-  bool attempt_percent(int percent) {
-    const std::string value = fmt::format("0.{:02}", percent);
-    return attempt("gpu-memory-utilization", value, "--gpu-memory-utilization " + value);
-  }
-
-  // Halves a limit until it fits.
-  void numbers(const char* flag, std::int64_t value, std::int64_t least) {
-    for (value /= 2; value >= std::max<std::int64_t>(least, 1); value /= 2) {
-      const std::string text = std::to_string(value);
-      if (attempt(flag, text, fmt::format("--{} {}", flag, text))) {
+    for (int percent = now - 1; percent >= kLeast; --percent) {
+      if (attempt(knob.flag, fmt::format("0.{:02}", percent))) {
         return;
       }
     }
   }
 
-  void more_cards() {
+  void less(const Knob& knob) {
+    const auto least = std::max<std::int64_t>(static_cast<std::int64_t>(knob.least), 1);
+    for (auto value = static_cast<std::int64_t>(knob.now) / 2; value >= least; value /= 2) {
+      if (attempt(knob.flag, std::to_string(value))) {
+        return;
+      }
+    }
+  }
+
+  void more_cards(const Knob& knob) {
     constexpr int kMost = 8;
-    for (int tp = deployment_.tp * 2; tp <= kMost; tp *= 2) {
-      const std::string text = std::to_string(tp);
-      if (attempt("tensor-parallel-size", text, "--tensor-parallel-size " + text)) {
+    for (int cards = static_cast<int>(knob.now) * 2; cards <= kMost; cards *= 2) {
+      if (attempt(knob.flag, std::to_string(cards))) {
         return;
       }
     }
   }
 
-  const vllm::Deployment& deployment_;
+  const EngineDeployment& deployment_;
   Bytes room_;
   std::vector<Fix> fixes_;
 };
@@ -240,9 +238,7 @@ class RuntimeSearch {
 
 }  // namespace
 
-std::vector<Fix> find_fixes(const vllm::Deployment& deployment, const vllm::Startup& failed) {
-  return Search(deployment, failed).run();
-}
+std::vector<Fix> find_fixes(const Plan& failed) { return Search(failed).run(); }
 
 std::vector<Fix> find_runtime_fixes(
     const vllm::Deployment& deployment, const RunRecord& failed, const StepTimeModel& model,

@@ -6,15 +6,15 @@
 #include <vector>
 
 #include "sim/engines/outcome.hpp"
-#include "sim/engines/vllm/startup.hpp"
+#include "sim/run/plan.hpp"
 #include "sim/run/replay.hpp"
 
 namespace oomcast {
 
-// Changes that make `failed` start, each alone, ordered by how little they change: a length or
-// batch limit before precision, precision before more cards. At most one value per knob, the
-// mildest that works.
-std::vector<Fix> find_fixes(const vllm::Deployment& deployment, const vllm::Startup& failed);
+// Changes that make a plan start which did not, each alone, ordered by how little they change: a
+// length or batch limit before precision, precision before more cards. At most one value per knob,
+// the mildest that works.
+std::vector<Fix> find_fixes(const Plan& failed);
 
 // Changes that let a run which ran out of memory serve its whole workload, each alone: where memory
 // was there in pieces, a setting of PyTorch's allocator; and less memory for the KV cache.

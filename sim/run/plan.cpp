@@ -31,6 +31,23 @@ auto gathered(Problems& problems, Read read) -> std::optional<decltype(read())> 
   }
 }
 
+void refuse_unknown_engine(const launch::Launch& launch, Problems& problems) {
+  if (launch.engine != launch::Engine::kVllm) {
+    problems.add({"launch line", "", std::string(launch::to_string(launch.engine)),
+                  "a launch line of vllm",
+                  fmt::format("{} is not modelled yet", launch::to_string(launch.engine))});
+    problems.raise_if_any();
+  }
+}
+
+AnyDeployment resolve_for_engine(launch::Launch launch,
+                                 std::shared_ptr<const models::ModelSpec> model,
+                                 models::GpuSpec gpu, const CardState& card,
+                                 const Assumed& assumed) {
+  return AnyDeployment(
+      vllm::resolve(std::move(launch), std::move(model), std::move(gpu), card, assumed));
+}
+
 // Reading the KV of the layers of each kind, per rank.
 std::vector<AttentionReads> attention_reads(const vllm::Deployment& deployment) {
   std::vector<AttentionReads> reads;
@@ -94,7 +111,7 @@ void add_communication(const vllm::Deployment& deployment, RooflineTerms& terms)
 
 }  // namespace
 
-vllm::Deployment resolve_input(const DeploymentInput& input) {
+AnyDeployment resolve_input(const DeploymentInput& input) {
   Problems problems;
   auto launch = gathered(problems, [&] {
     launch::LaunchOptions options;
@@ -102,27 +119,70 @@ vllm::Deployment resolve_input(const DeploymentInput& input) {
     return launch::parse_launch(input.launch_line, options);
   });
   auto gpu = gathered(problems, [&] { return models::find_gpu(input.gpu); });
-  const auto assumed = gathered(problems, [&] { return vllm::Assumed::parse(input.assume); });
-  if (launch && launch->engine != launch::Engine::kVllm) {
-    problems.add({"launch line", "", std::string(launch::to_string(launch->engine)),
-                  "a launch line of vllm",
-                  fmt::format("{} is not modelled yet", launch::to_string(launch->engine))});
-    problems.raise_if_any();
-  }
+  const auto assumed = gathered(problems, [&] { return Assumed::parse(input.assume); });
   std::optional<std::shared_ptr<const models::ModelSpec>> model;
   if (launch) {
+    refuse_unknown_engine(*launch, problems);
     model = gathered(problems, [&] { return find_model(input, *launch); });
   }
   problems.raise_if_any();
-  return vllm::resolve(std::move(*launch), std::move(*model), std::move(*gpu), input.card,
-                       *assumed);
+  return resolve_for_engine(std::move(*launch), std::move(*model), std::move(*gpu), input.card,
+                            *assumed);
 }
 
-Plan make_plan(vllm::Deployment deployment) {
-  Plan plan{std::move(deployment), {}};
-  plan.startup = vllm::simulate_startup(plan.deployment);
-  if (!plan.startup.outcome.fits()) {
-    plan.startup.outcome.fixes = find_fixes(plan.deployment, plan.startup);
+AnyDeployment resolve_again(const EngineDeployment& deployment, launch::Launch launch) {
+  return resolve_for_engine(std::move(launch), deployment.model, deployment.gpu, deployment.card,
+                            deployment.assumed);
+}
+
+const EngineDeployment& AnyDeployment::common() const {
+  return std::visit([](const auto& engine) -> const EngineDeployment& { return engine; }, engine_);
+}
+EngineDeployment& AnyDeployment::common() {
+  return std::visit([](auto& engine) -> EngineDeployment& { return engine; }, engine_);
+}
+
+const EngineDeployment& Plan::deployment() const {
+  return std::visit([](const auto& on) -> const EngineDeployment& { return on.deployment; },
+                    engine_);
+}
+std::vector<const RankState*> Plan::ranks() const {
+  return std::visit(
+      [](const auto& on) {
+        std::vector<const RankState*> ranks;
+        for (const auto& stage : on.startup.stages) {
+          ranks.push_back(&stage);
+        }
+        return ranks;
+      },
+      engine_);
+}
+const EngineReport& Plan::report() const {
+  return std::visit([](const auto& on) -> const EngineReport& { return on.startup.report; },
+                    engine_);
+}
+const Outcome& Plan::outcome() const {
+  return std::visit([](const auto& on) -> const Outcome& { return on.startup.outcome; }, engine_);
+}
+Outcome& Plan::outcome() {
+  return std::visit([](auto& on) -> Outcome& { return on.startup.outcome; }, engine_);
+}
+
+Plan start(AnyDeployment deployment) {
+  return std::visit(
+      [](auto&& engine) {
+        using Deployment = std::decay_t<decltype(engine)>;
+        auto startup = simulate_startup(engine);
+        return Plan(
+            Plan::Started<Deployment, decltype(startup)>{std::move(engine), std::move(startup)});
+      },
+      std::move(deployment.engine()));
+}
+
+Plan make_plan(AnyDeployment deployment) {
+  Plan plan = start(std::move(deployment));
+  if (!plan.outcome().fits()) {
+    plan.outcome().fixes = find_fixes(plan);
   }
   return plan;
 }

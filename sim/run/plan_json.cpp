@@ -32,27 +32,35 @@ OrderedJson report_json(const EngineReport& report) {
                                 ? OrderedJson(std::round(*report.max_concurrency * 100) / 100)
                                 : OrderedJson(nullptr);
   json["max_running_requests"] = or_null(report.max_running_requests);
+  json["avail_after_load_gib"] = gib(report.available_after_load);
+  json["avail_after_pool_gib"] = gib(report.available_after_pool);
+  json["avail_mem_after_gib"] = gib(report.available_at_end);
+  json["swa_tokens"] = or_null(report.window_tokens);
+  json["draft_weights_gib"] = gib(report.draft_weights);
+  json["state_pool_gib"] = gib(report.state_pool);
+  json["state_slots"] = or_null(report.state_slots);
+  json["state_blocks"] = or_null(report.state_blocks);
+  json["kv_needed_gib"] = gib(report.kv_needed);
+  json["est_max_model_len"] = or_null(report.longest_that_fits);
   return json;
 }
 
 // Classes at `ready`; runtime and workspace leaves show the profile run's peak.
-OrderedJson classes_json(const vllm::StageState& stage) {
+OrderedJson classes_json(const RankState& state) {
   OrderedJson json;
   for (std::size_t leaf = 0; leaf < kLeafCount; ++leaf) {
-    json[std::string(kLeafNames[leaf])] =
-        vllm::shown_at_ready(stage, static_cast<Leaf>(leaf)).count();
+    json[std::string(kLeafNames[leaf])] = shown_at_ready(state, static_cast<Leaf>(leaf)).count();
   }
   return json;
 }
 
-OrderedJson rank_json(const Plan& plan, const vllm::StageState& stage, int rank) {
+OrderedJson rank_json(const EngineDeployment& deployment, const RankState& state, int rank) {
   OrderedJson json;
   json["rank"] = rank;
   json["role"] = "mixed";
-  json["stage"] = stage.stage;
-  json["total_bytes"] = plan.deployment.device_total().count();
+  json["total_bytes"] = deployment.device_total().count();
   json["phases"] = OrderedJson::array();
-  for (const PhaseRecord& phase : stage.phases) {
+  for (const PhaseRecord& phase : state.phases) {
     OrderedJson entry;
     entry["phase"] = phase.name;
     entry["device_used_bytes"] = phase.views.device_used.count();
@@ -61,17 +69,17 @@ OrderedJson rank_json(const Plan& plan, const vllm::StageState& stage, int rank)
     entry["torch_reserved_bytes"] = phase.views.torch_reserved.count();
     json["phases"].push_back(std::move(entry));
   }
-  json["classes"] = classes_json(stage);
+  json["classes"] = classes_json(state);
   json["at_ready"] = OrderedJson::object();
   for (std::size_t leaf = 0; leaf < kLeafCount; ++leaf) {
     json["at_ready"][std::string(kLeafNames[leaf])] =
-        stage.memory.ledger().device_by_leaf()[leaf].count();
+        state.memory.ledger().device_by_leaf()[leaf].count();
   }
-  json["pinned_host_bytes"] = stage.memory.ledger().views().pinned_host.count();
+  json["pinned_host_bytes"] = state.memory.ledger().views().pinned_host.count();
   OrderedJson witness;
-  witness["moment"] = stage.profile_peak.moment;
+  witness["moment"] = state.profile_peak.moment;
   witness["tensors"] = OrderedJson::array();
-  for (const opgraph::LiveTensor& tensor : stage.profile_peak.tensors) {
+  for (const opgraph::LiveTensor& tensor : state.profile_peak.tensors) {
     OrderedJson entry;
     entry["name"] = tensor.name;
     entry["formula"] = tensor.formula;
@@ -81,9 +89,9 @@ OrderedJson rank_json(const Plan& plan, const vllm::StageState& stage, int rank)
   }
   json["profile_peak"] = std::move(witness);
   json["graphs"] = OrderedJson::array();
-  for (const vllm::CapturedGraph& graph : stage.graphs) {
+  for (const CapturedGraph& graph : state.graphs) {
     OrderedJson entry;
-    entry["mode"] = name_of(graph.mode);
+    entry["mode"] = graph.mode;
     entry["size"] = graph.size;
     entry["pool_growth_bytes"] = graph.pool_growth.count();
     entry["driver_bytes"] = graph.driver.count();
@@ -114,7 +122,8 @@ OrderedJson outcome_json(const Outcome& outcome) {
 }
 
 OrderedJson plan_json(const Plan& plan) {
-  const vllm::Deployment& deployment = plan.deployment;
+  const EngineDeployment& deployment = plan.deployment();
+  const std::vector<const RankState*> ranks = plan.ranks();
   OrderedJson json;
   json["schema"] = "oomcast.plan/1";
   json["engine"] = launch::to_string(deployment.launch.engine);
@@ -124,23 +133,21 @@ OrderedJson plan_json(const Plan& plan) {
   json["world"] = {
       {"tp", deployment.tp}, {"pp", deployment.pp}, {"dp", deployment.dp}, {"ep", deployment.ep}};
   json["ranks"] = OrderedJson::array();
-  for (const vllm::StageState& stage : plan.startup.stages) {
-    for (int i = 0; i < deployment.tp; ++i) {
-      json["ranks"].push_back(rank_json(plan, stage, stage.stage * deployment.tp + i));
+  for (const RankState* state : ranks) {
+    for (int i = 0; i < state->ranks; ++i) {
+      json["ranks"].push_back(rank_json(deployment, *state, state->first_rank + i));
     }
   }
-  json["engine_report"] = report_json(plan.startup.report);
-  json["kv_groups"] = plan.startup.stages.empty()
-                          ? 0
-                          : static_cast<int>(plan.startup.stages.front().kv.groups.size());
-  json["outcome"] = outcome_json(plan.startup.outcome);
+  json["engine_report"] = report_json(plan.report());
+  json["kv_groups"] = ranks.empty() ? 0 : ranks.front()->kv_groups;
+  json["outcome"] = outcome_json(plan.outcome());
   json["assumptions"] = deployment.assumptions;
   json["warnings"] = deployment.warnings;
   json["notes"] = deployment.launch.notes;
   return json;
 }
 
-OrderedJson config_json(const vllm::Deployment& deployment) {
+OrderedJson config_json(const EngineDeployment& deployment) {
   OrderedJson json;
   json["schema"] = "oomcast.config/1";
   json["launch"] = launch::to_json(deployment.launch);
@@ -153,20 +160,8 @@ OrderedJson config_json(const vllm::Deployment& deployment) {
   resolved["pipeline_parallel"] = deployment.pp;
   resolved["dtype"] = models::name_of(deployment.dtype);
   resolved["kv_cache_dtype"] = models::name_of(deployment.kv_dtype);
-  resolved["model_runner"] = deployment.runner_v2 ? "v2" : "v1";
-  resolved["attention_backend"] = deployment.attention_backend;
-  resolved["gpu_memory_utilization"] = deployment.gpu_memory_utilization;
   resolved["max_model_len"] = deployment.max_model_len.count();
-  resolved["max_num_seqs"] = deployment.max_num_seqs;
-  resolved["max_num_batched_tokens"] = deployment.max_num_batched_tokens.count();
-  resolved["block_size"] = deployment.block_size.count();
-  resolved["prefix_caching"] = deployment.prefix_caching;
-  resolved["chunked_prefill"] = deployment.chunked_prefill;
-  resolved["async_scheduling"] = deployment.async_scheduling;
-  resolved["scheduling_policy"] =
-      deployment.policy == vllm::SchedulerConfig::Policy::kPriority ? "priority" : "fcfs";
-  resolved["cudagraph_mode"] = vllm::name_of(deployment.cudagraph_mode);
-  resolved["cudagraph_capture_sizes"] = deployment.capture_sizes;
+  resolved.update(deployment.resolved());
   json["resolved"] = std::move(resolved);
   json["assumptions"] = deployment.assumptions;
   json["warnings"] = deployment.warnings;

@@ -43,7 +43,7 @@ vllm::Deployment deployment_of(const Json& recorded, const models::ModelSpec& mo
   options.engine_version = recorded.at("version").get<std::string>();
   models::GpuSpec gpu = models::find_gpu(recorded.at("gpu").at("name").get<std::string>());
   gpu.context_bytes = Bytes{0};
-  vllm::CardState card;
+  CardState card;
   const auto total = recorded.at("total_bytes").get<std::int64_t>();
   if (total <= 0 || total > allocator::kMaxDeviceBytes.count()) {
     throw ConfigError(
@@ -51,7 +51,7 @@ vllm::Deployment deployment_of(const Json& recorded, const models::ModelSpec& mo
   }
   card.total = Bytes{total};
   card.other_use = Bytes{recorded.at("base_used_bytes").get<std::int64_t>()};
-  vllm::Assumed assumed;
+  Assumed assumed;
   assumed.non_torch = Bytes{0};
   assumed.communicators = Bytes{0};  // collectives do nothing there
   // A cold compile cache shows as kernels that were timed.
@@ -220,8 +220,8 @@ void check_graphs(const Json& recorded, const vllm::StageState& stage, PeakPoint
           graph.at("pool_growth_bytes").get<double>();
     }
   }
-  for (const vllm::CapturedGraph& graph : stage.graphs) {
-    const auto at = expected.find({std::string(name_of(graph.mode)), graph.size});
+  for (const CapturedGraph& graph : stage.graphs) {
+    const auto at = expected.find({std::string(graph.mode), graph.size});
     if (at == expected.end()) {
       continue;
     }
@@ -231,7 +231,7 @@ void check_graphs(const Json& recorded, const vllm::StageState& stage, PeakPoint
       ++points.graphs_within;
     } else {
       points.off.push_back(fmt::format("pool growth of {} {} expected {:.1f} MiB got {:.1f}",
-                                       name_of(graph.mode), graph.size, at->second / kMib,
+                                       graph.mode, graph.size, at->second / kMib,
                                        got / kMib));
     }
   }

@@ -659,40 +659,6 @@ std::string_view name_of(CudagraphMode mode) {
   return "";
 }
 
-Assumed Assumed::parse(const std::vector<std::string>& texts) {
-  static const std::vector<std::string> kNames = {
-      "available_kv_gib", "non_torch_gib", "activation_peak_gib", "graph_gib", "compile_cache"};
-  Assumed out;
-  Problems problems;
-  for (const std::string& text : texts) {
-    const auto equals = text.find('=');
-    const std::string name = text.substr(0, equals);
-    const std::string value = equals == std::string::npos ? "" : text.substr(equals + 1);
-    if (name == "compile_cache" && (value == "warm" || value == "cold")) {
-      out.warm_compile_cache = value == "warm";
-      continue;
-    }
-    const auto known = std::find(kNames.begin(), kNames.end(), name);
-    const auto gib = parse_number(value);
-    if (known == kNames.end() || name == "compile_cache" || !gib || *gib < 0 || *gib > 1e6) {
-      problems.add({"command line", "--assume", text,
-                    known == kNames.end()
-                        ? "a name of: " + fmt::format("{}", fmt::join(kNames, ", "))
-                    : name == "compile_cache" ? "compile_cache=warm or compile_cache=cold"
-                                              : name + "=<GiB, at least 0>",
-                    did_you_mean(name, kNames)});
-      continue;
-    }
-    const Bytes bytes{std::llround(*gib * static_cast<double>(kGiB.count()))};
-    (name == "available_kv_gib" ? out.available_kv
-     : name == "non_torch_gib"  ? out.non_torch
-     : name == "graph_gib"      ? out.graphs
-                                : out.activation_peak) = bytes;
-  }
-  problems.raise_if_any();
-  return out;
-}
-
 models::ShardPlan Deployment::shard(int stage) const {
   models::ShardPlan plan;
   plan.tp = tp;
@@ -710,8 +676,6 @@ models::ShardPlan Deployment::shard(int stage) const {
   return plan;
 }
 
-Bytes Deployment::device_total() const { return card.total.value_or(gpu.device_total); }
-
 std::vector<std::int64_t> Deployment::full_capture_sizes() const {
   std::vector<std::int64_t> sizes;
   if (has_full(cudagraph_mode)) {
@@ -719,6 +683,44 @@ std::vector<std::int64_t> Deployment::full_capture_sizes() const {
                  [this](std::int64_t size) { return size <= max_num_seqs; });
   }
   return sizes;
+}
+
+OrderedJson Deployment::resolved() const {
+  OrderedJson out;
+  out["model_runner"] = runner_v2 ? "v2" : "v1";
+  out["attention_backend"] = attention_backend;
+  out["gpu_memory_utilization"] = gpu_memory_utilization;
+  out["max_num_seqs"] = max_num_seqs;
+  out["max_num_batched_tokens"] = max_num_batched_tokens.count();
+  out["block_size"] = block_size.count();
+  out["prefix_caching"] = prefix_caching;
+  out["chunked_prefill"] = chunked_prefill;
+  out["async_scheduling"] = async_scheduling;
+  out["scheduling_policy"] = policy == SchedulerConfig::Policy::kPriority ? "priority" : "fcfs";
+  out["cudagraph_mode"] = name_of(cudagraph_mode);
+  out["cudagraph_capture_sizes"] = capture_sizes;
+  return out;
+}
+
+std::vector<Knob> Deployment::knobs() const {
+  using Kind = Knob::Kind;
+  std::vector<Knob> out = {
+      {Kind::kLonger, "max-model-len", static_cast<double>(max_model_len.count())},
+      {Kind::kFraction, "gpu-memory-utilization", gpu_memory_utilization},
+      {Kind::kLess, "max-num-seqs", static_cast<double>(max_num_seqs)},
+      {Kind::kLess, "max-num-batched-tokens", static_cast<double>(max_num_batched_tokens.count()),
+       static_cast<double>(max_num_seqs)},
+  };
+  if (!enforce_eager) {
+    out.push_back({Kind::kSwitch, "enforce-eager"});
+  }
+  const int capability = 10 * gpu.compute_major + gpu.compute_minor;
+  constexpr int kFirstWithFloat8 = 89;
+  if (kv_dtype != models::DType::kFloat8 && capability >= kFirstWithFloat8) {
+    out.push_back({Kind::kValue, "kv-cache-dtype", 0, 1, "fp8"});
+  }
+  out.push_back({Kind::kCards, "tensor-parallel-size", static_cast<double>(tp)});
+  return out;
 }
 
 Deployment resolve(launch::Launch launch, std::shared_ptr<const models::ModelSpec> model,

@@ -16,32 +16,12 @@
 #include "models/weights.hpp"
 #include "sim/allocator/settings.hpp"
 #include "sim/core/units.hpp"
+#include "sim/engines/deployment.hpp"
 #include "sim/engines/vllm/scheduler_config.hpp"
 #include "sim/engines/vllm/startup_rules.hpp"
 #include "sim/launch/launch.hpp"
 
 namespace oomcast::vllm {
-
-// What the card really shows, where the user knows better than the catalog.
-struct CardState {
-  std::optional<Bytes> total;          // cudaMemGetInfo's total
-  std::optional<Bytes> free_at_start;  // before this engine does anything
-  Bytes other_use;                     // held by other processes
-};
-
-// Quantities taken as given instead of computed (`--assume NAME=VALUE`).
-struct Assumed {
-  std::optional<Bytes> available_kv;
-  std::optional<Bytes> non_torch;
-  std::optional<Bytes> activation_peak;
-  std::optional<Bytes> graphs;
-  std::optional<Bytes> communicators;
-  bool warm_compile_cache = false;
-  bool pieces_compiled_before = false;  // kernels are timed again, pieces not compiled again
-
-  // Reads NAME=VALUE texts; throws ConfigError for unknown names or values.
-  static Assumed parse(const std::vector<std::string>& texts);
-};
 
 enum class CudagraphMode { kNone, kPiecewise, kFull, kFullDecodeOnly, kFullAndPiecewise };
 std::string_view name_of(CudagraphMode mode);
@@ -66,27 +46,13 @@ struct KvLayout {
   [[nodiscard]] Bytes block_bytes() const { return page * group_size; }
 };
 
-struct Deployment {
-  launch::Launch launch;
-  std::shared_ptr<const models::ModelSpec> model;
-  models::GpuSpec gpu;
-  CardState card;
-  Assumed assumed;
+struct Deployment : EngineDeployment {
   StartupRules rules;
-  allocator::AllocatorSettings allocator_settings;  // from the launch line's environment
-  Bytes cublas_workspace;                           // of one handle and stream
 
-  int tp = 1;
-  int pp = 1;
-  int dp = 1;
-  int ep = 1;
   bool runner_v2 = false;
-  models::DType dtype = models::DType::kBFloat16;
-  models::DType kv_dtype = models::DType::kBFloat16;
   std::string attention_backend;
   std::int64_t max_num_seqs = 0;
   Tokens max_num_batched_tokens;
-  Tokens max_model_len;
   double gpu_memory_utilization = 0;
   std::optional<Bytes> kv_cache_memory;        // --kv-cache-memory-bytes
   std::optional<std::int64_t> block_override;  // --num-gpu-blocks-override
@@ -100,8 +66,8 @@ struct Deployment {
   bool async_scheduling = false;
   SchedulerConfig::Policy policy = SchedulerConfig::Policy::kFcfs;
 
-  std::vector<std::string> assumptions;
-  std::vector<std::string> warnings;
+  [[nodiscard]] OrderedJson resolved() const override;
+  [[nodiscard]] std::vector<Knob> knobs() const override;
 
   [[nodiscard]] int ranks() const { return tp * pp; }  // of one engine
   [[nodiscard]] models::ShardPlan shard(int stage) const;
@@ -112,7 +78,6 @@ struct Deployment {
   [[nodiscard]] SchedulerConfig pipeline_settings() const;
   // Scheduler settings for a pool of `blocks` blocks.
   [[nodiscard]] SchedulerConfig scheduler_config(Blocks blocks) const;
-  [[nodiscard]] Bytes device_total() const;
   // Sizes captured as full decode graphs; `capture_sizes` are the piecewise ones.
   [[nodiscard]] std::vector<std::int64_t> full_capture_sizes() const;
 };

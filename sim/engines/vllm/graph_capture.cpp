@@ -82,7 +82,7 @@ bool GraphCapture::capture(GraphMode mode, std::int64_t size) {
   const Bytes allocated_before = memory_.torch().stats().allocated;
   memory_.torch().reset_peaks();
   const opgraph::Program& program = mode == GraphMode::kFull && full_ ? *full_ : piecewise_;
-  CapturedGraph graph{mode, size, {}, driver_bytes(mode), {}, {}};
+  CapturedGraph graph{name_of(mode), size, {}, driver_bytes(mode), {}, {}};
   if (!warm_up(stream_is_new_ ? first_ : program, size)) {
     return false;
   }
@@ -161,8 +161,9 @@ Bytes GraphCapture::estimate() const {
   std::vector<std::vector<const CapturedGraph*>> samples(modes_.size());
   Bytes all;
   for (const CapturedGraph& graph : captured_) {
-    const auto mode = std::find_if(modes_.begin(), modes_.end(),
-                                   [&](const Mode& one) { return one.mode == graph.mode; });
+    const auto mode = std::find_if(modes_.begin(), modes_.end(), [&](const Mode& one) {
+      return name_of(one.mode) == graph.mode;
+    });
     samples[static_cast<std::size_t>(mode - modes_.begin())].push_back(&graph);
     all += graph.free_drop;
   }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/engines/rank_state.hpp"
 #include "sim/engines/vllm/deployment.hpp"
 #include "sim/engines/vllm/step_program.hpp"
 #include "sim/ledger/card_memory.hpp"
@@ -16,15 +17,6 @@ namespace oomcast::vllm {
 
 enum class GraphMode : std::uint8_t { kPiecewise, kFull };
 std::string_view name_of(GraphMode mode);
-
-struct CapturedGraph {
-  GraphMode mode = GraphMode::kPiecewise;
-  std::int64_t size = 0;  // tokens
-  Bytes pool_growth;      // of PyTorch's private pool
-  Bytes driver;           // graph and nodes, outside PyTorch
-  Bytes warm_up_peak;     // of the warm-up run, above what was allocated before
-  Bytes free_drop;        // device memory gone since before the warm-up; may be negative
-};
 
 class GraphCapture {
  public:

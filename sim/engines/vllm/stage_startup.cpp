@@ -114,11 +114,13 @@ class SplitLimit {
 }  // namespace
 
 StageState::StageState(const Deployment& deployment, int stage_number)
-    : stage(stage_number),
+    : RankState(deployment.device_total(), stage_number * deployment.tp, deployment.tp,
+                deployment.allocator_settings),
+      stage(stage_number),
       role(role_of(deployment, stage_number)),
-      memory(deployment.device_total(), stage_number * deployment.tp,
-             deployment.allocator_settings),
-      kv(deployment.kv_layout(stage_number)) {}
+      kv(deployment.kv_layout(stage_number)) {
+  kv_groups = static_cast<int>(kv.groups.size());
+}
 
 StageStartup::StageStartup(const Deployment& deployment, int stage)
     : deployment_(deployment), state_(deployment, stage) {}
@@ -139,12 +141,7 @@ std::int64_t StageStartup::sampled_rows() const {
 // ---------------------------------------------------------------------------------------
 
 bool StageStartup::context() {
-  const CardState& card = deployment_.card;
-  // What others hold lies outside this process; free memory as shown before the start covers it.
-  const Bytes others = card.free_at_start
-                           ? std::max(Bytes{0}, deployment_.device_total() - *card.free_at_start)
-                           : card.other_use;
-  return outside(Leaf::kSystemContext, Backing::kDriver, others, "context") &&
+  return outside(Leaf::kSystemContext, Backing::kDriver, deployment_.used_by_others(), "context") &&
          outside(Leaf::kSystemContext, Backing::kContext, deployment_.gpu.context_bytes,
                  "context") &&
          end_phase("context");

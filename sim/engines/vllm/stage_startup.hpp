@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/engines/outcome.hpp"
+#include "sim/engines/rank_state.hpp"
 #include "sim/engines/vllm/deployment.hpp"
 #include "sim/engines/vllm/graph_capture.hpp"
 #include "sim/engines/vllm/step_program.hpp"
@@ -16,16 +16,12 @@
 namespace oomcast::vllm {
 
 // The books of one pipeline stage; all its tensor-parallel ranks are alike.
-struct StageState {
+struct StageState : RankState {
   StageState(const Deployment& deployment, int stage_number);
 
   int stage = 0;
   StageRole role;
-  CardMemory memory;
-  PeakTracker peaks;
-  std::vector<PhaseRecord> phases;
   KvLayout kv;
-  std::vector<CapturedGraph> graphs;  // in order of capture
 
   // Measurements of the startup.
   Bytes requested;
@@ -35,9 +31,8 @@ struct StageState {
   Bytes non_torch;
   Bytes consumed;
   Bytes available_kv;
-  Bytes graph_estimate;           // what the version's trial capture makes of it
-  Bytes capture_drop;             // free memory lost during capture
-  opgraph::LiveSet profile_peak;  // what made the peak of the profile run
+  Bytes graph_estimate;  // what the version's trial capture makes of it
+  Bytes capture_drop;    // free memory lost during capture
 };
 
 class StageStartup {

@@ -59,20 +59,6 @@ EngineReport make_report(const Deployment& deployment, const std::vector<StageSt
 
 }  // namespace
 
-Bytes shown_at_ready(const StageState& stage, Leaf leaf) {
-  switch (leaf) {
-    case Leaf::kRuntimeActivations:
-    case Leaf::kRuntimeIntermediates:
-    case Leaf::kRuntimeLogits:
-    case Leaf::kWorkspaceAttention:
-    case Leaf::kWorkspaceGemm:
-    case Leaf::kWorkspaceMoe:
-      return stage.peaks.of(leaf).bytes;
-    default:
-      return stage.memory.ledger().device_by_leaf()[index_of(leaf)];
-  }
-}
-
 Startup simulate_startup(const Deployment& deployment) {
   std::vector<std::unique_ptr<StageStartup>> stages;
   std::vector<StageStartup*> measured;

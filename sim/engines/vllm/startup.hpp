@@ -19,10 +19,6 @@ struct Startup {
   Outcome outcome;
 };
 
-// Bytes of a leaf as a plan shows them: what stands at `ready`, and for runtime and workspace
-// leaves the peak of the profile run.
-Bytes shown_at_ready(const StageState& stage, Leaf leaf);
-
 Startup simulate_startup(const Deployment& deployment);
 
 }  // namespace oomcast::vllm

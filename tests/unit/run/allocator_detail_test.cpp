@@ -33,7 +33,7 @@ struct Case {
     input.launch_line = launch;
     input.gpu = gpu;
     input.engine_version = "0.19.0";
-    return resolve_input(input);
+    return std::move(*resolve_input(input).as<vllm::Deployment>());
   }
   [[nodiscard]] std::unique_ptr<workloads::RequestStream> stream() const {
     workloads::WorkloadOptions workload;

@@ -29,7 +29,8 @@ Served run(const std::string& flags, const std::string& synthetic, bool step_by_
   input.launch_line = "vllm serve meta-llama/Llama-3.1-8B-Instruct " + flags;
   input.gpu = "H100-80GB";
   input.engine_version = "0.19.0";
-  Plan plan = make_plan(resolve_input(input));
+  Plan planned = make_plan(resolve_input(input));
+  Plan::Vllm& plan = *planned.as<Plan::Vllm>();
   workloads::WorkloadOptions workload;
   workload.synthetic = synthetic;
   workload.seed = seed;
@@ -104,7 +105,8 @@ TEST(Replay, ALaterTurnHitsTheEarlierAnswer) {
   DeploymentInput input;
   input.launch_line = "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 4096";
   input.gpu = "H100-80GB";
-  Plan plan = make_plan(resolve_input(input));
+  Plan planned = make_plan(resolve_input(input));
+  Plan::Vllm& plan = *planned.as<Plan::Vllm>();
   const auto model = step_time_model(plan.deployment);
   Given stream({first, second});
   Rows rows;

@@ -15,7 +15,7 @@ Deployment deployment(const std::string& line, const std::string& gpu = "H100-80
   input.launch_line = "vllm serve " + line;
   input.gpu = gpu;
   input.engine_version = version;
-  return resolve_input(input);
+  return std::move(*resolve_input(input).as<vllm::Deployment>());
 }
 
 std::string refusal(const std::string& line, const std::string& gpu = "H100-80GB") {
@@ -97,7 +97,7 @@ TEST(Startup, OtherMemoryOnTheCardIsFoundAtTheFirstCheck) {
   input.gpu = "H100-80GB";
   input.engine_version = "0.19.0";
   input.card.other_use = kGiB * 9;
-  const Outcome outcome = simulate_startup(resolve_input(input)).outcome;
+  const Outcome outcome = simulate_startup(*resolve_input(input).as<vllm::Deployment>()).outcome;
   EXPECT_EQ(outcome.kind, OutcomeKind::kStartupOom);
   EXPECT_EQ(outcome.phase, "context");
   EXPECT_NE(outcome.message.find("less than desired GPU memory utilization"), std::string::npos);

@@ -16,7 +16,7 @@ Deployment deployment(const std::string& line, const std::string& version = "0.1
   input.launch_line = "vllm serve " + line;
   input.gpu = gpu;
   input.engine_version = version;
-  return resolve_input(input);
+  return std::move(*resolve_input(input).as<vllm::Deployment>());
 }
 
 Bytes forward_peak(const Deployment& of, std::int64_t tokens, Execution execution) {
