@@ -119,17 +119,19 @@ void Reader::complain_unknown(const std::string& name, const std::string& typed)
     const bool named =
         name == canonical || (flag.type == FlagType::kBoolean && name == "--no-" + flag.name);
     if (named && !flag.versions.contains(version_)) {
-      problems_->add({kSource, typed, "",
-                      fmt::format("a flag of vLLM {}", oomcast::to_string(version_)),
-                      fmt::format("`{}` exists {}", canonical, flag.versions.describe())});
+      problems_->add(
+          {kSource, typed, "",
+           fmt::format("a flag of {} {}", table_->engine_name(), oomcast::to_string(version_)),
+           fmt::format("`{}` exists {}", canonical, flag.versions.describe())});
       return;
     }
     for (const FlagAlias& alias : flag.aliases) {
       if (alias.name == name && !alias.versions.contains(version_)) {
-        problems_->add({kSource, typed, "",
-                        fmt::format("a flag of vLLM {}", oomcast::to_string(version_)),
-                        fmt::format("`{}` exists {}; the full name is `{}`", name,
-                                    alias.versions.describe(), canonical)});
+        problems_->add(
+            {kSource, typed, "",
+             fmt::format("a flag of {} {}", table_->engine_name(), oomcast::to_string(version_)),
+             fmt::format("`{}` exists {}; the full name is `{}`", name, alias.versions.describe(),
+                         canonical)});
         return;
       }
     }
@@ -138,8 +140,9 @@ void Reader::complain_unknown(const std::string& name, const std::string& typed)
   for (const auto& [known, spelling] : name.starts_with("--") ? long_ : short_) {
     names.push_back(known);
   }
-  problems_->add(
-      {kSource, typed, "", "a flag that vLLM has in some version", did_you_mean(name, names)});
+  problems_->add({kSource, typed, "",
+                  fmt::format("a flag that {} has in some version", table_->engine_name()),
+                  did_you_mean(name, names)});
 }
 
 std::optional<Spelling> Reader::resolve_long(const std::string& name, const std::string& typed) {

@@ -1,6 +1,8 @@
 #include "sim/launch/flag_table.hpp"
 
 #include <algorithm>
+#include <array>
+#include <map>
 
 #include "models/data.hpp"
 
@@ -142,6 +144,7 @@ std::string FlagSpec::bare_key_in(const Version& version) const {
 FlagTable::FlagTable(const Json& json, const std::string& source) {
   Problems problems;
   const JsonView top(json, source, "", problems);
+  engine_name_ = top.text("engine").value_or("the engine");
   const auto each = [&](const char* key, auto&& read) {
     const Json* list = top.find(key);
     if (list == nullptr || !list->is_array()) {
@@ -192,40 +195,65 @@ bool FlagTable::variable_matters(std::string_view name) const {
                      [&](const std::string& prefix) { return name.starts_with(prefix); });
 }
 
-const FlagTable* flag_table(Engine engine) {
-  if (engine != Engine::kVllm) {
-    return nullptr;
+namespace {
+
+constexpr std::array<Engine, 3> kEngines = {Engine::kVllm, Engine::kSglang, Engine::kTrtllm};
+
+std::string data_file(Engine engine, const char* name) {
+  return fmt::format("engines/{}/{}", to_string(engine), name);
+}
+
+KnownVersions read_versions(const std::string& source) {
+  const Json json = models::embedded_json(source);
+  Problems problems;
+  const JsonView view(json, source, "", problems);
+  KnownVersions known;
+  for (const std::string& text : view.texts("versions").value_or(std::vector<std::string>{})) {
+    if (const auto version = parse_version(text)) {
+      known.versions.push_back(*version);
+    } else {
+      view.complain("versions", "versions such as 0.12.0");
+    }
   }
-  static const FlagTable vllm(models::embedded_json("engines/vllm/flags.json"),
-                              "engines/vllm/flags.json");
-  return &vllm;
+  const auto oldest = parse_version(view.text("oldest_accepted").value_or(""));
+  if (known.versions.empty() || !oldest ||
+      !std::is_sorted(known.versions.begin(), known.versions.end())) {
+    view.complain("versions", "ascending versions, and `oldest_accepted`");
+  }
+  problems.raise_if_any();
+  known.oldest_accepted = *oldest;
+  return known;
+}
+
+}  // namespace
+
+const FlagTable* flag_table(Engine engine) {
+  static const std::map<Engine, FlagTable> tables = [] {
+    std::map<Engine, FlagTable> read;
+    for (const Engine each : kEngines) {
+      const std::string source = data_file(each, "flags.json");
+      if (!models::embedded_names(source).empty()) {
+        read.emplace(each, FlagTable(models::embedded_json(source), source));
+      }
+    }
+    return read;
+  }();
+  const auto found = tables.find(engine);
+  return found == tables.end() ? nullptr : &found->second;
 }
 
 const KnownVersions& known_versions(Engine engine) {
-  OOMCAST_CHECK(engine == Engine::kVllm, "no version data for engine {}", to_string(engine));
-  static const KnownVersions vllm = [] {
-    const std::string source = "engines/vllm/versions.json";
-    const Json json = models::embedded_json(source);
-    Problems problems;
-    const JsonView view(json, source, "", problems);
-    KnownVersions known;
-    for (const std::string& text : view.texts("versions").value_or(std::vector<std::string>{})) {
-      if (const auto version = parse_version(text)) {
-        known.versions.push_back(*version);
-      } else {
-        view.complain("versions", "versions such as 0.12.0");
+  OOMCAST_CHECK(flag_table(engine) != nullptr, "no version data for engine {}", to_string(engine));
+  static const std::map<Engine, KnownVersions> versions = [] {
+    std::map<Engine, KnownVersions> read;
+    for (const Engine each : kEngines) {
+      if (flag_table(each) != nullptr) {
+        read.emplace(each, read_versions(data_file(each, "versions.json")));
       }
     }
-    const auto oldest = parse_version(view.text("oldest_accepted").value_or(""));
-    if (known.versions.empty() || !oldest ||
-        !std::is_sorted(known.versions.begin(), known.versions.end())) {
-      view.complain("versions", "ascending versions, and `oldest_accepted`");
-    }
-    problems.raise_if_any();
-    known.oldest_accepted = *oldest;
-    return known;
+    return read;
   }();
-  return vllm;
+  return versions.at(engine);
 }
 
 }  // namespace oomcast::launch

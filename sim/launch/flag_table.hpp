@@ -98,6 +98,8 @@ class FlagTable {
   // Throws ConfigError for a malformed table (it may come from the user's data folder).
   FlagTable(const Json& json, const std::string& source);
 
+  // As messages call the engine: "vLLM".
+  [[nodiscard]] const std::string& engine_name() const { return engine_name_; }
   [[nodiscard]] const std::vector<FlagSpec>& flags() const { return flags_; }
   [[nodiscard]] const std::vector<VariableSpec>& variables() const { return variables_; }
   // Does a variable of this name matter to memory or scheduling?
@@ -106,6 +108,7 @@ class FlagTable {
   [[nodiscard]] const FlagSpec* find(std::string_view name) const;
 
  private:
+  std::string engine_name_;
   std::vector<FlagSpec> flags_;
   std::vector<VariableSpec> variables_;
   std::vector<std::string> variable_prefixes_;

@@ -49,7 +49,7 @@ void check_choices(const FlagSpec& flag, const Version& version, const Json& val
     if (same_choice(choice.value, value)) {
       if (!now) {
         complain(notes, choice_text(value),
-                 fmt::format("a value that vLLM {} has", oomcast::to_string(version)),
+                 fmt::format("a value that version {} has", oomcast::to_string(version)),
                  fmt::format("`{}` exists {}", choice_text(value), choice.versions.describe()));
       }
       return;

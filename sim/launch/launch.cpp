@@ -182,8 +182,8 @@ void read_other_engine(Launch& launch, const EngineCommand& command, Problems& p
   }
 }
 
-void read_vllm(Launch& launch, const EngineCommand& command, const FlagTable& table,
-               Problems& problems) {
+void read_flags(Launch& launch, const EngineCommand& command, const FlagTable& table,
+                Problems& problems) {
   ParsedArguments parsed = read_arguments(table, launch.version, command.arguments, problems);
   launch.flags = std::move(parsed.flags);
   launch.notes.insert(launch.notes.end(), parsed.notes.begin(), parsed.notes.end());
@@ -346,7 +346,7 @@ Launch parse_launch(std::string_view line, const LaunchOptions& options) {
   // Without a version there is no table to read the flags by.
   problems.raise_if_any();
   if (const FlagTable* table = flag_table(launch.engine)) {
-    read_vllm(launch, *command, *table, problems);
+    read_flags(launch, *command, *table, problems);
   } else {
     read_other_engine(launch, *command, problems);
   }
