@@ -1,48 +1,116 @@
 #include "models/kv.hpp"
 
 namespace oomcast::models {
+namespace {
+
+// Gathers the caches of layers in order.
+class Caches {
+ public:
+  explicit Caches(const ShardPlan& plan) : plan_(plan) {}
+
+  void add(const LayerSpec& layer, int number) {
+    add(layer.attention, number);
+    for (const AttentionSpec& attention : layer.beside) {
+      add(attention, number);
+    }
+  }
+
+  std::vector<KvLayerSpec> take() { return std::move(out_); }
+
+ private:
+  void add(const AttentionSpec& attention, int number) {
+    if (attention.kind == AttentionKind::kNone || attention.kv_from_layer) {
+      return;
+    }
+    KvLayerSpec cache;
+    cache.layer = number;
+    cache.kind = attention.kind;
+    cache.window = attention.window;
+    if (attention.kind == AttentionKind::kMla) {
+      cache.kv_heads = 1;
+      cache.head_dim = attention.mla.kv_lora_rank + attention.mla.rope_dim;
+      cache.indexer_bytes = attention.mla.indexer_heads > 0 ? quantised_key(attention.mla.indexer_dim) : 0;
+    } else if (attention.kind == AttentionKind::kCompressed) {
+      add_compressed(attention, cache);
+      return;
+    } else if (has_state(attention.kind)) {
+      set_state(attention.state, cache);
+    } else {
+      cache.kv_heads = std::max<std::int64_t>(1, attention.kv_heads / plan_.tp);
+      cache.head_dim = attention.head_dim;
+      cache.v_head_dim = attention.v_head_dim;
+      cache.indexer_bytes = bytes_of(DType::kBFloat16, attention.index_key).count();
+    }
+    out_.push_back(cache);
+  }
+
+  // fp8 values and one fp32 scale.
+  static std::int64_t quantised_key(std::int64_t width) { return width + 4; }
+
+  void set_state(const StateSpec& state, KvLayerSpec& cache) const {
+    // Groups that tp does not divide are extended to one a rank (vLLM mamba_utils).
+    const std::int64_t groups = state.groups % plan_.tp == 0
+                                    ? state.groups
+                                    : std::max<std::int64_t>(state.groups, plan_.tp);
+    cache.conv_elements = (state.inner + groups * state.group_size) / plan_.tp *
+                          std::max<std::int64_t>(state.kernel - 1, 0);
+    cache.recurrent_elements = state.heads / plan_.tp * state.head_rows * state.head_columns;
+    cache.recurrent_dtype = state.recurrent_dtype;
+  }
+
+  void add_compressed(const AttentionSpec& attention, KvLayerSpec cache) {
+    const CompressedSpec& compressed = attention.compressed;
+    cache.kind = AttentionKind::kSlidingWindow;
+    cache.kv_heads = 1;
+    cache.head_dim = compressed.latent;
+    out_.push_back(cache);
+    if (compressed.ratio == 0) {
+      return;
+    }
+    cache.kind = AttentionKind::kCompressed;
+    cache.window = Tokens{0};
+    cache.tokens_per_entry = compressed.ratio;
+    const std::int64_t widths =
+        compressed.latent + (compressed.indexer_heads > 0 ? compressed.indexer_dim : 0);
+    if (compressed.indexer_heads > 0) {
+      cache.indexer_bytes = quantised_key(compressed.indexer_dim);
+    }
+    // Values and scores of every token of the entries in the making, each `open_entries` wide.
+    const std::int64_t open = compressed.open_entries();
+    cache.recurrent_elements = 2 * open * compressed.ratio * open * widths;
+    cache.recurrent_dtype = DType::kFloat32;
+    out_.push_back(cache);
+  }
+
+  const ShardPlan& plan_;
+  std::vector<KvLayerSpec> out_;
+};
+
+}  // namespace
 
 std::vector<KvLayerSpec> kv_layers(const ModelSpec& spec, const ShardPlan& plan) {
   check_sharding(spec, plan);
   const LayerRange range = stage_layers(spec, plan);
-  std::vector<KvLayerSpec> out;
+  Caches caches(plan);
   for (int i = range.begin; i < range.end; ++i) {
-    const AttentionSpec& attention = spec.layer(i).attention;
-    if (attention.kind == AttentionKind::kNone || attention.kv_from_layer) {
-      continue;
-    }
-    KvLayerSpec layer;
-    layer.layer = i;
-    layer.kind = attention.kind;
-    layer.window = attention.window;
-    if (attention.kind == AttentionKind::kMla) {
-      layer.kv_heads = 1;
-      layer.head_dim = attention.mla.kv_lora_rank + attention.mla.rope_dim;
-      // 128 fp8 values and one fp32 scale.
-      layer.indexer_bytes = attention.mla.indexer_heads > 0 ? attention.mla.indexer_dim + 4 : 0;
-    } else if (has_state(attention.kind)) {
-      const StateSpec& state = attention.state;
-      // Groups that tp does not divide are extended to one a rank (vLLM mamba_utils).
-      const std::int64_t groups = state.groups % plan.tp == 0
-                                      ? state.groups
-                                      : std::max<std::int64_t>(state.groups, plan.tp);
-      layer.conv_elements = (state.inner + groups * state.group_size) / plan.tp *
-                            std::max<std::int64_t>(state.kernel - 1, 0);
-      layer.recurrent_elements = state.heads / plan.tp * state.head_rows * state.head_columns;
-      layer.recurrent_dtype = state.recurrent_dtype;
-    } else {
-      layer.kv_heads = std::max<std::int64_t>(1, attention.kv_heads / plan.tp);
-      layer.head_dim = attention.head_dim;
-      layer.v_head_dim = attention.v_head_dim;
-    }
-    out.push_back(layer);
+    caches.add(spec.layer(i), i);
   }
-  return out;
+  return caches.take();
+}
+
+std::vector<KvLayerSpec> draft_kv_layers(const ModelSpec& spec, const ShardPlan& plan) {
+  check_sharding(spec, plan);
+  Caches caches(plan);
+  for (std::size_t i = 0; i < spec.draft_layers.size(); ++i) {
+    caches.add(spec.draft_layers[i], spec.layer_count() + static_cast<int>(i));
+  }
+  return caches.take();
 }
 
 Bytes kv_bytes_per_token(const KvLayerSpec& layer, DType dtype) {
-  return bytes_of(dtype, layer.kv_heads * (layer.head_dim + layer.v_head_dim)) +
-         Bytes{layer.indexer_bytes};
+  const Bytes entry = bytes_of(dtype, layer.kv_heads * (layer.head_dim + layer.v_head_dim)) +
+                      Bytes{layer.indexer_bytes};
+  return Bytes{div_ceil(entry.count(), layer.tokens_per_entry)};
 }
 
 Bytes state_bytes(const KvLayerSpec& layer, DType dtype) {

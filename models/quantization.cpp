@@ -1,11 +1,15 @@
 #include "models/quantization.hpp"
 
+#include <algorithm>
+
 #include "models/quantization_kept.hpp"
 
 namespace oomcast::models {
 namespace {
 
 constexpr std::size_t kMostIgnored = 200'000;
+// ModelOpt's word for a scheme by module.
+constexpr std::string_view kMixedAlgorithm = "MIXED_PRECISION";
 
 // Lists of names to leave alone go by several keys; lengths run to thousands of experts.
 void read_ignored(const JsonView& view, Quantization& out) {
@@ -40,32 +44,49 @@ void read_block(const JsonView& view, std::string_view key, Quantization& out) {
   out.block_columns = (*block)[1].get<std::int64_t>();
 }
 
-// compressed-tensors: config_groups.group_N.weights. Groups with different weights are told apart
-// by the format "mixed-precision".
+void read_group(const JsonView& group, const JsonView& weights, Quantization& out) {
+  out.weight_bits = weights.integer("num_bits", 1, 32).value_or(out.weight_bits);
+  out.weight_float = weights.text("type").value_or("int") == "float";
+  out.symmetric = weights.boolean("symmetric").value_or(true);
+  const std::string strategy = weights.text("strategy").value_or("");
+  out.per_channel = strategy == "channel";
+  out.group_size = weights.integer("group_size", -1, 65536).value_or(0);
+  read_block(weights, "block_structure", out);
+  if (const auto inputs = group.object("input_activations")) {
+    // "local": computed per group of the activation, under one static global scale.
+    const Json* dynamic = inputs->find("dynamic");
+    out.static_activations = dynamic == nullptr || !dynamic->is_boolean() || !dynamic->get<bool>();
+  }
+}
+
+// compressed-tensors: config_groups.group_N.weights. A group that targets all linears is the rule
+// for the model; groups that target modules by name stand beside each other.
 void read_groups(const JsonView& view, Quantization& out) {
   const auto groups = view.object("config_groups");
   if (!groups) {
     return;
   }
-  for (const auto& [name, group] : groups->raw().items()) {
-    const auto one = groups->object(name);
-    if (!one) {
-      continue;
-    }
-    const auto weights = one->object("weights");
+  for (const auto& [name, json] : groups->raw().items()) {
+    const auto group = groups->object(name);
+    const auto weights = group ? group->object("weights") : std::nullopt;
     if (!weights) {
       continue;
     }
-    out.weight_bits = weights->integer("num_bits", 1, 32).value_or(out.weight_bits);
-    out.weight_float = weights->text("type").value_or("int") == "float";
-    out.symmetric = weights->boolean("symmetric").value_or(true);
-    const std::string strategy = weights->text("strategy").value_or("");
-    out.per_channel = strategy == "channel";
-    out.group_size = weights->integer("group_size", -1, 65536).value_or(0);
-    read_block(*weights, "block_structure", out);
-    if (const auto inputs = one->object("input_activations")) {
-      out.static_activations = !inputs->boolean("dynamic").value_or(false);
+    auto targets = group->texts("targets").value_or(std::vector<std::string>{});
+    const bool all = targets.empty() ||
+                     std::find(targets.begin(), targets.end(), "Linear") != targets.end();
+    if (all) {
+      read_group(*group, *weights, out);
+      continue;
     }
+    Quantization other;
+    other.source = out.source;
+    other.method = out.method;
+    other.format = group->text("format").value_or("");
+    other.targets = std::move(targets);
+    read_group(*group, *weights, other);
+    out.others.push_back(std::move(other));
+    out.rest_in_16_bits = true;
   }
 }
 
@@ -109,25 +130,100 @@ void settle_method(const JsonView& view, Quantization& out) {
   }
 }
 
-// ModelOpt's algorithm names, in either file.
+void set_algorithm(const std::string& algorithm, const JsonView& view, Quantization& out) {
+  out.format = algorithm;
+  if (algorithm == "FP8") {
+    out.weight_bits = 8;
+    out.weight_float = true;
+    out.static_activations = true;
+  } else if (algorithm == "NVFP4" || algorithm == "W4A16_NVFP4") {
+    out.weight_bits = 4;
+    out.weight_float = true;
+    out.group_size = view.integer("group_size", 1, 65536).value_or(16);
+    out.static_activations = algorithm == "NVFP4";
+  } else if (algorithm == "MXFP8") {
+    out.weight_bits = 8;
+    out.weight_float = true;
+    out.group_size = 32;
+  }
+}
+
+// quantized_layers: {"model.layers.0.mlp.experts": {"quant_algo": "NVFP4", "group_size": 16}, …}.
+// What is not listed stays as it is.
+void read_layer_algorithms(const JsonView& view, Quantization& out) {
+  const auto layers = view.object("quantized_layers");
+  if (!layers) {
+    return;
+  }
+  if (layers->raw().size() > kMostIgnored) {
+    view.complain("quantized_layers", fmt::format("at most {} names", kMostIgnored));
+    return;
+  }
+  std::vector<Quantization> by_algorithm;
+  for (const auto& [name, json] : layers->raw().items()) {
+    const auto one = layers->object(name);
+    const auto algorithm = one ? one->text("quant_algo") : std::nullopt;
+    if (!algorithm) {
+      continue;
+    }
+    auto at = std::find_if(by_algorithm.begin(), by_algorithm.end(),
+                           [&](const Quantization& other) { return other.format == *algorithm; });
+    if (at == by_algorithm.end()) {
+      at = by_algorithm.insert(by_algorithm.end(), Quantization{});
+      at->method = "modelopt";
+      at->source = out.source;
+      set_algorithm(*algorithm, *one, *at);
+    }
+    at->targets.push_back(name);
+  }
+  out.others = std::move(by_algorithm);
+}
+
+// ModelOpt's algorithm names, in either file. Over a checkpoint that was quantised before
+// (quant_method fp8), ModelOpt lists what it has redone; the rest keeps its first scheme, and the
+// list of excluded modules means ModelOpt's work only.
 void settle_algorithm(const JsonView& view, Quantization& out) {
   const auto algorithm = view.text("quant_algo");
   if (!algorithm) {
     return;
   }
-  out.format = *algorithm;
+  if (*algorithm != kMixedAlgorithm) {
+    set_algorithm(*algorithm, view, out);
+  } else {
+    const bool redone = out.method == "fp8";
+    read_layer_algorithms(view, out);
+    out.rest_in_16_bits = !redone;
+    if (redone) {
+      settle_method(view, out);
+      out.group_size = 0;
+    } else {
+      out.format = *algorithm;
+    }
+  }
   if (out.method.empty()) {
     out.method = "modelopt";
   }
-  if (*algorithm == "FP8") {
-    out.weight_bits = 8;
-    out.weight_float = true;
-    out.static_activations = true;
-  } else if (*algorithm == "NVFP4") {
-    out.weight_bits = 4;
-    out.weight_float = true;
-    out.group_size = view.integer("group_size", 1, 65536).value_or(16);
-    out.static_activations = true;
+}
+
+// DeepSeek V4 says beside its FP8 blocks that the routed experts are in 4 bits; all its scales are
+// bytes (facts "models" 3).
+void read_expert_dtype(const Config& config, Quantization& out) {
+  if (!config.has("expert_dtype") || out.method != "fp8") {
+    return;
+  }
+  out.byte_scales = true;
+  const std::string dtype = config.text("expert_dtype").value_or("");
+  if (dtype == "fp4" && out.others.empty()) {
+    Quantization experts;
+    experts.source = "expert_dtype";
+    experts.method = "mxfp4";
+    experts.weight_bits = 4;
+    experts.weight_float = true;
+    experts.group_size = 32;
+    experts.targets = {"experts"};
+    out.others.push_back(std::move(experts));
+  } else if (dtype != "fp4" && dtype != "fp8") {
+    config.complain("expert_dtype", "fp4 or fp8");
   }
 }
 
@@ -149,9 +245,12 @@ void read_quantization(const Config& config, const Json& hf_quant_config, ModelS
     out.method = view.text("quant_method").value_or("");
     out.format = view.text("format").value_or("");
     settle_method(view, out);
-    read_groups(view, out);
+    if (!view.has("quantized_layers")) {
+      read_groups(view, out);
+    }
     settle_algorithm(view, out);
     read_ignored(view, out);
+    read_expert_dtype(config, out);
     out.kv_cache = kv_cache_of(view);
     if (out.method.empty()) {
       view.complain("quant_method", "a quantisation method, e.g. fp8 or awq");
@@ -170,10 +269,14 @@ void read_quantization(const Config& config, const Json& hf_quant_config, ModelS
       if (out.ignore.empty()) {
         read_ignored(*view, out);
       }
+      read_expert_dtype(config, out);
       if (out.kv_cache.empty()) {
         out.kv_cache = kv_cache_of(*view);
       }
     }
+  }
+  if (out.method == "fp8" && !out.others.empty()) {
+    out.ignore.clear();
   }
   if (!out.method.empty()) {
     mark_kept(spec, out, config.problems(), config.source());

@@ -21,6 +21,7 @@ struct QuantScheme {
     kInt4Group,   // 4 or 8 bits packed, 16-bit scale per group, zero points unless symmetric
     kNvfp4,       // 0.5 B, fp8 scale per 16, two fp32 scalars
     kMxfp4,       // 0.5 B, one byte per 32
+    kMxfp8,       // 1 B, one byte per 32
     kNf4,         // 0.5 B, fp32 absmax per 64
   };
   Kind kind = Kind::kPerTensor;
@@ -30,6 +31,7 @@ struct QuantScheme {
   std::int64_t block_columns = 128;
   bool zero_points = false;
   bool input_scale = false;
+  bool byte_scales = false;  // kFp8Block: e8m0
 };
 
 // Throws ConfigError, naming the method and the supported ones, if there are no byte rules for it.

@@ -17,29 +17,53 @@ constexpr std::size_t kMostLayered = 256;
 constexpr std::size_t kMostLayeredExpressions = 16;
 constexpr std::size_t kLongestPattern = 512;
 
-// Names of the checkpoint's linears behind one fused tensor, below the layer's prefix.
-std::vector<std::string> module_names(std::string_view tensor) {
-  std::string base(tensor);
-  const std::size_t dot = base.rfind('.');
-  if (dot != std::string::npos) {
-    base.resize(dot);  // without ".weight"
+// "self_attn.o_proj" -> "mixer.o_proj", where the family's checkpoints say mixer; else empty.
+std::string other_name(const ModelSpec& spec, std::string_view base) {
+  for (const auto& [ours, theirs] :
+       {std::pair{std::string_view("self_attn"), spec.attention_module},
+        std::pair{std::string_view("mlp"), spec.ffn_module}}) {
+    if (ours != theirs && base.starts_with(ours) && base.substr(ours.size()).starts_with('.')) {
+      return std::string(theirs) + std::string(base.substr(ours.size()));
+    }
   }
+  return {};
+}
+
+// The names and those of the parts that it is fused from.
+void add_names(std::string_view base, std::vector<std::string>& names) {
   static const std::map<std::string, std::vector<std::string>> parts_of = {
       {"qkv_proj", {"q_proj", "k_proj", "v_proj"}},
       {"gate_up_proj", {"gate_proj", "up_proj"}},
       {"fused_qkv_a_proj", {"q_a_proj", "kv_a_proj_with_mqa"}},
       {"w13", {"0.gate_proj", "0.up_proj", "0.w1", "0.w3"}},
       {"w2", {"0.down_proj", "0.w2"}},
+      {"fused_wqa_wkv", {"wq_a", "wkv"}},
+      {"index_qk_proj", {"index_q_proj", "index_k_proj"}},
       {"in_proj_qkvz", {"in_proj_qkvz", "in_proj_qkv", "in_proj_z"}},
       {"in_proj_ba", {"in_proj_ba", "in_proj_b", "in_proj_a"}},
   };
-  const std::size_t last = base.rfind('.');
-  const std::string head = last == std::string::npos ? "" : base.substr(0, last + 1);
-  const std::string tail = last == std::string::npos ? base : base.substr(last + 1);
-  std::vector<std::string> names = {base};
-  if (const auto parts = parts_of.find(tail); parts != parts_of.end()) {
+  names.emplace_back(base);
+  const std::size_t tail = base.rfind('.') + 1;  // 0 without a dot
+  if (const auto parts = parts_of.find(std::string(base.substr(tail))); parts != parts_of.end()) {
     for (const std::string& part : parts->second) {
-      names.push_back(head + part);
+      names.push_back(std::string(base.substr(0, tail)) + part);
+    }
+  }
+}
+
+// Names of the checkpoint's linears behind one fused tensor, below the layer's prefix.
+std::vector<std::string> module_names(const ModelSpec& spec, std::string_view tensor) {
+  const std::string_view base = tensor.substr(0, tensor.rfind('.'));  // without ".weight"
+  std::vector<std::string> names;
+  add_names(base, names);
+  if (const std::string other = other_name(spec, base); !other.empty()) {
+    add_names(other, names);
+  }
+  // Shared experts go by two names.
+  const std::string shared = ".shared_experts.";
+  for (std::size_t i = 0, count = names.size(); i < count; ++i) {
+    if (const std::size_t at = names[i].find(shared); at != std::string::npos) {
+      names.push_back(std::string(names[i]).replace(at, shared.size(), ".shared_expert."));
     }
   }
   return names;
@@ -192,38 +216,112 @@ class Patterns {
   std::vector<std::regex> layered_expressions_;
 };
 
+using NamesOfKind = std::vector<std::vector<std::string>>;  // of each tensor of a layer kind
+
+// Marks the tensors of every layer, then of the draft layers, that the patterns name.
+class Marker {
+ public:
+  explicit Marker(const ModelSpec& spec) : spec_(spec) {
+    for (const LayerSpec& kind : spec.layer_kinds) {
+      names_.push_back(names_of(kind));
+    }
+    for (const LayerSpec& layer : spec.draft_layers) {
+      draft_names_.push_back(names_of(layer));
+    }
+  }
+
+  [[nodiscard]] std::vector<std::uint64_t> mark(const std::vector<std::string>& names,
+                                                Problems& problems,
+                                                const std::string& source) const {
+    const auto layers = static_cast<std::size_t>(spec_.layer_count());
+    std::vector<std::uint64_t> bits(layers + spec_.draft_layers.size(), 0);
+    if (names.empty()) {
+      return bits;
+    }
+    const Patterns patterns(names, problems, source);
+    std::vector<std::uint64_t> everywhere;
+    for (std::size_t kind = 0; kind < names_.size(); ++kind) {
+      everywhere.push_back(mark_any_layer(patterns, spec_.layer_kinds[kind], names_[kind]));
+    }
+    for (std::size_t i = 0; i < layers; ++i) {
+      const std::uint16_t kind = spec_.layer_kind[i];
+      bits[i] = everywhere[kind] |
+                mark_layer(patterns, static_cast<int>(i), spec_.layer_kinds[kind], names_[kind]);
+    }
+    for (std::size_t i = 0; i < draft_names_.size(); ++i) {
+      const LayerSpec& layer = spec_.draft_layers[i];
+      bits[layers + i] = mark_any_layer(patterns, layer, draft_names_[i]) |
+                         mark_layer(patterns, static_cast<int>(layers + i), layer, draft_names_[i]);
+    }
+    return bits;
+  }
+
+ private:
+  [[nodiscard]] NamesOfKind names_of(const LayerSpec& layer) const {
+    OOMCAST_CHECK(layer.tensors.size() <= 64, "{} tensors in one layer", layer.tensors.size());
+    NamesOfKind names;
+    for (const TensorSpec& tensor : layer.tensors) {
+      names.push_back(module_names(spec_, tensor.name));
+    }
+    return names;
+  }
+
+  template <typename Matches>
+  static std::uint64_t mark_tensors(const LayerSpec& layer, const NamesOfKind& names,
+                                    Matches matches) {
+    std::uint64_t bits = 0;
+    for (std::size_t t = 0; t < layer.tensors.size(); ++t) {
+      if (layer.tensors[t].quantisable && matches(names[t])) {
+        bits |= std::uint64_t{1} << t;
+      }
+    }
+    return bits;
+  }
+  static std::uint64_t mark_any_layer(const Patterns& patterns, const LayerSpec& layer,
+                                      const NamesOfKind& names) {
+    return mark_tensors(layer, names,
+                        [&](const auto& of_tensor) { return patterns.match_any_layer(of_tensor); });
+  }
+  static std::uint64_t mark_layer(const Patterns& patterns, int number, const LayerSpec& layer,
+                                  const NamesOfKind& names) {
+    return mark_tensors(layer, names, [&](const auto& of_tensor) {
+      return patterns.match_layer(number, of_tensor);
+    });
+  }
+
+  const ModelSpec& spec_;
+  std::vector<NamesOfKind> names_;
+  std::vector<NamesOfKind> draft_names_;
+};
+
+// Lists that speak of the whole draft ("mtp*", "mtp.layers.0*").
+bool names_draft(const std::string& name) { return name.starts_with("mtp"); }
+
 }  // namespace
 
 void mark_kept(const ModelSpec& spec, Quantization& quantization, Problems& problems,
                const std::string& source) {
-  quantization.kept.assign(static_cast<std::size_t>(spec.layer_count()), 0);
-  if (quantization.ignore.empty()) {
-    return;
-  }
-  const Patterns patterns(quantization.ignore, problems, source);
-  // Of each layer kind and tensor: names of its modules, and whether every layer ignores it.
-  std::vector<std::vector<std::vector<std::string>>> names(spec.layer_kinds.size());
-  std::vector<std::uint64_t> everywhere(spec.layer_kinds.size(), 0);
-  for (std::size_t kind = 0; kind < spec.layer_kinds.size(); ++kind) {
-    const auto& tensors = spec.layer_kinds[kind].tensors;
-    OOMCAST_CHECK(tensors.size() <= 64, "{} tensors in one layer", tensors.size());
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-      names[kind].push_back(module_names(tensors[t].name));
-      if (tensors[t].quantisable && patterns.match_any_layer(names[kind][t])) {
-        everywhere[kind] |= std::uint64_t{1} << t;
-      }
+  const Marker marker(spec);
+  std::vector<std::string> ignore;
+  bool draft_kept = false;
+  for (const std::string& name : quantization.ignore) {
+    if (names_draft(name)) {
+      draft_kept = true;
+    } else {
+      ignore.push_back(name);
     }
   }
-  for (int i = 0; i < spec.layer_count(); ++i) {
-    const auto kind = spec.layer_kind[static_cast<std::size_t>(i)];
-    const auto& tensors = spec.layer_kinds[kind].tensors;
-    std::uint64_t& kept = quantization.kept[static_cast<std::size_t>(i)];
-    kept = everywhere[kind];
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-      const bool open = tensors[t].quantisable && ((kept >> t) & 1U) == 0;
-      if (open && patterns.match_layer(i, names[kind][t])) {
-        kept |= std::uint64_t{1} << t;
-      }
+  quantization.kept = marker.mark(ignore, problems, source);
+  if (draft_kept) {
+    for (std::size_t i = 0; i < spec.draft_layers.size(); ++i) {
+      quantization.kept[static_cast<std::size_t>(spec.layer_count()) + i] = ~std::uint64_t{0};
+    }
+  }
+  for (std::size_t i = 0; i < quantization.others.size(); ++i) {
+    Quantization& other = quantization.others[i];
+    other.uses = marker.mark(other.targets, problems, source);
+    if (std::find(other.targets.begin(), other.targets.end(), "lm_head") != other.targets.end()) {
+      quantization.head = static_cast<int>(i);
     }
   }
 }

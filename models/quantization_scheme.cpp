@@ -27,6 +27,7 @@ QuantScheme scheme_of(const Quantization& quantization) {
   out.zero_points = !quantization.symmetric;
   out.weight_bits = quantization.weight_bits;
   out.group = quantization.group_size;
+  out.byte_scales = quantization.byte_scales;
   const bool mixed =
       quantization.format == "mixed-precision" || quantization.format == "MIXED_PRECISION";
   const bool eight = quantization.weight_bits == 8;
@@ -42,8 +43,12 @@ QuantScheme scheme_of(const Quantization& quantization) {
     out.kind = Kind::kNf4;
     return out;
   }
-  if (!mixed && quantization.format == "NVFP4") {
+  if (quantization.format == "NVFP4" || quantization.format == "W4A16_NVFP4") {
     out.kind = Kind::kNvfp4;
+    return out;
+  }
+  if (quantization.format == "MXFP8") {
+    out.kind = Kind::kMxfp8;
     return out;
   }
   const bool known_eight = method == "fp8" || method == "fbgemm_fp8" || method == "modelopt" ||
@@ -106,7 +111,7 @@ std::vector<QuantTensor> quantised_tensors(const QuantScheme& scheme, const Line
         row_blocks = div_ceil(rows, scheme.block_rows);
       }
       add("", DType::kFloat8, all);
-      add("_scale_inv", DType::kFloat32,
+      add("_scale_inv", scheme.byte_scales ? DType::kFloat8 : DType::kFloat32,
           product(product(row_blocks, div_ceil(shape.columns, scheme.block_columns)),
                   shape.experts));
       break;
@@ -141,6 +146,10 @@ std::vector<QuantTensor> quantised_tensors(const QuantScheme& scheme, const Line
       break;
     case Kind::kMxfp4:
       add("", DType::kFloat4, all);
+      add("_scale", DType::kInt8, per_group(32));
+      break;
+    case Kind::kMxfp8:
+      add("", DType::kFloat8, all);
       add("_scale", DType::kInt8, per_group(32));
       break;
     case Kind::kNf4:

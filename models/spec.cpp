@@ -6,7 +6,9 @@ namespace {
 std::int64_t elements_of(const TensorSpec& tensor) {
   Bytes rows;  // checked arithmetic
   for (const Extent& extent : tensor.rows) {
-    rows += Bytes{extent.units} * extent.size;
+    if (extent.stored) {
+      rows += Bytes{extent.units} * extent.size;
+    }
   }
   return (rows * (tensor.columns.units * tensor.columns.size) *
           (tensor.experts.units * tensor.experts.size))
@@ -37,6 +39,8 @@ std::string_view name_of(AttentionKind kind) {
       return "chunked";
     case AttentionKind::kMla:
       return "MLA";
+    case AttentionKind::kCrossAttention:
+      return "cross attention";
     case AttentionKind::kMamba1:
       return "Mamba";
     case AttentionKind::kMamba2:
@@ -47,6 +51,8 @@ std::string_view name_of(AttentionKind kind) {
       return "Kimi delta attention";
     case AttentionKind::kLightning:
       return "lightning attention";
+    case AttentionKind::kCompressed:
+      return "compressed";
   }
   return "";
 }
@@ -64,6 +70,14 @@ std::int64_t parameter_count(const ModelSpec& spec, Component component) {
       Bytes{parameters_in(spec.before, component)} + Bytes{parameters_in(spec.after, component)};
   for (std::size_t kind = 0; kind < spec.layer_kinds.size(); ++kind) {
     sum += Bytes{parameters_in(spec.layer_kinds[kind].tensors, component)} * layers_of_kind[kind];
+  }
+  for (const LayerSpec& layer : spec.draft_layers) {
+    sum += Bytes{parameters_in(layer.tensors, component)};
+  }
+  for (const Tower& tower : spec.towers) {
+    for (const Tower::Group& group : tower.groups) {
+      sum += Bytes{parameters_in(group.tensors, component)} * group.count;
+    }
   }
   return sum.count();
 }

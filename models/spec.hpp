@@ -28,6 +28,8 @@ enum class Split : std::uint8_t {
   kVocabulary,   // padded to a multiple of 64, then / tp
   kExperts,      // units / ep; with ep = 1 every rank holds a slice of each expert
   kExpertWidth,  // units / tp unless experts are divided over ranks (ep > 1)
+  kWhereItDivides,  // units / tp if that divides, else whole: towers of vision and audio
+  kStepTokens,      // units for every token that a step may have: buffers of the engine
 };
 
 // `units` pieces of `size` elements each; ranks receive whole pieces.
@@ -35,6 +37,10 @@ struct Extent {
   std::int64_t units = 1;
   std::int64_t size = 1;
   Split split = Split::kWhole;
+  // False: engines hold these rows, checkpoints do not (values that are the keys, Gemma 4).
+  bool stored = true;
+  // Keys and values of a layer that uses another's: some engines do not make them.
+  bool unused = false;
 };
 
 // Where in the pipeline a tensor of the whole model lives.
@@ -74,6 +80,8 @@ struct TensorSpec {
   bool quantisable = false;
   // Counts as a parameter of the model (buffers that engines add do not).
   bool parameter = true;
+  // Engines load it; a draft's copies of embedding and head are shared with the target instead.
+  bool loaded = true;
   // Engines keep a 16-bit copy beside the quantised matrix (MLA's absorbed kv_b_proj).
   bool copied_in_16_bits = false;
   // >= 0: rope table number; each rank makes it once, at the first layer that uses it.
@@ -88,11 +96,14 @@ enum class AttentionKind : std::uint8_t {
   kSlidingWindow,  // sees the last `window` tokens
   kChunked,        // sees its own chunk of `window` tokens
   kMla,            // one latent of kv_lora_rank + rope per token
+  kCrossAttention,  // sees an image's or encoder's tokens, keeps nothing of the text
+  // From here on: something of fixed size per sequence is kept.
   kMamba1,
   kMamba2,
   kGatedDeltaNet,
   kKimiDelta,
-  kLightning,  // linear attention with a heads x d x d state
+  kLightning,   // linear attention with a heads x d x d state
+  kCompressed,  // DeepSeek V4: a window of latents, one latent for every `ratio` tokens before it
 };
 std::string_view name_of(AttentionKind kind);
 constexpr bool has_state(AttentionKind kind) { return kind >= AttentionKind::kMamba1; }
@@ -118,7 +129,17 @@ struct StateSpec {
   std::int64_t heads = 0;
   std::int64_t head_rows = 0;
   std::int64_t head_columns = 0;
-  std::optional<DType> recurrent_dtype;  // as the config asks; else as the conv state
+  std::optional<DType> recurrent_dtype = std::nullopt;  // as the config asks; else as the conv
+};
+
+// DeepSeek V4 (facts "models" 5). The latent is key and value at once.
+struct CompressedSpec {
+  std::int64_t latent = 0;
+  std::int64_t ratio = 0;  // tokens a compressed latent stands for; 0: only the window
+  std::int64_t indexer_heads = 0;  // chooses compressed latents; 0: all are seen
+  std::int64_t indexer_dim = 0;
+  // Neighbouring compressed entries overlap, so two are in the making.
+  [[nodiscard]] std::int64_t open_entries() const { return indexer_heads > 0 ? 2 : 1; }
 };
 
 struct AttentionSpec {
@@ -131,8 +152,11 @@ struct AttentionSpec {
   int rope = -1;                // index into ModelSpec::ropes; -1: no rotary embedding
   bool qk_norm = false;         // q and k are normalised (costs an activation)
   bool sinks = false;
-  MlaSpec mla;      // kind kMla
-  StateSpec state;  // has_state(kind)
+  bool query_gate = false;  // q's projection has a second half that gates the output
+  MlaSpec mla;                // kind kMla
+  CompressedSpec compressed;  // kind kCompressed
+  StateSpec state;            // has_state(kind)
+  std::int64_t index_key = 0;  // width of a key kept beside k and v that selects blocks (MiniMax M3)
   // Reuses the KV of an earlier layer and keeps none itself.
   std::optional<int> kv_from_layer;
 };
@@ -147,13 +171,26 @@ struct FfnSpec {
   std::int64_t experts_per_token = 0;
   std::int64_t expert_width = 0;
   std::int64_t shared_width = 0;
+  std::int64_t latent = 0;  // what routed experts see, where it is not the hidden size; 0: is
   bool gated = true;
 };
 
 struct LayerSpec {
   AttentionSpec attention;
+  std::vector<AttentionSpec> beside;  // further attentions of the layer (Falcon H1, LongCat)
   FfnSpec ffn;
   std::vector<TensorSpec> tensors;  // in the order in which engines create them
+};
+
+// An encoder of images or sound with its projector: groups of tensors in creation order, each as
+// often as there are layers like it. Every pipeline stage makes it.
+struct Tower {
+  struct Group {
+    std::int64_t count = 1;
+    std::vector<TensorSpec> tensors;
+  };
+  Component component = Component::kVision;
+  std::vector<Group> groups;
 };
 
 // ---- The whole model ---------------------------------------------------------------------------
@@ -204,6 +241,15 @@ struct Quantization {
   std::vector<std::uint64_t> kept;
   std::string kv_cache;  // e.g. "fp8"; empty: none
   std::string source;    // file or key it was read from
+
+  // Several schemes in one model (MIXED_PRECISION, several config_groups): each of `others` holds
+  // for the modules it targets, this one for the rest, unless the rest stays in 16 bits.
+  std::vector<Quantization> others;
+  bool rest_in_16_bits = false;
+  std::vector<std::string> targets;  // of an entry of `others`: its modules
+  std::vector<std::uint64_t> uses;   // of an entry of `others`: its tensors, as in `kept`
+  bool byte_scales = false;          // block scales are e8m0 bytes, not fp32
+  int head = -1;                     // number of the entry of `others` that holds for the head
 };
 
 // A value that the file did not give.
@@ -230,12 +276,19 @@ struct ModelSpec {
 
   std::vector<TensorSpec> before;  // created before the layers (embedding)
   std::vector<TensorSpec> after;   // created after them (final norm, head)
+  std::vector<Tower> towers;       // created before everything else
+  // Layers that guess further tokens (MTP), loaded for speculative decoding only. Layer
+  // `layer_count() + i` of the checkpoint.
+  std::vector<LayerSpec> draft_layers;
   std::vector<RopeSpec> ropes;
 
   LengthRule length;
   std::optional<Quantization> quantization;
+  // What checkpoints call the parts of a layer, in lists of modules to quantise or to leave alone.
+  std::string_view attention_module = "self_attn";
+  std::string_view ffn_module = "mlp";
   std::vector<Assumption> assumptions;
-  std::vector<std::string> notes;  // what the spec leaves out, e.g. a vision tower
+  std::vector<std::string> notes;  // what the spec leaves out
 
   [[nodiscard]] int layer_count() const { return static_cast<int>(layer_kind.size()); }
   [[nodiscard]] const LayerSpec& layer(int index) const {

@@ -10,6 +10,7 @@ namespace oomcast::models {
 namespace {
 
 constexpr std::int64_t kVocabularyPadding = 64;
+constexpr std::string_view kHeadWeight = "lm_head.weight";
 
 DType dtype_of(Element element, DType model_dtype) {
   switch (element) {
@@ -29,6 +30,9 @@ DType dtype_of(Element element, DType model_dtype) {
 
 // Elements of one extent on one rank; check_sharding() has made sure that it divides.
 std::int64_t on_rank(const Extent& extent, const ShardPlan& plan) {
+  if (extent.unused && !plan.unused_kv) {
+    return 0;
+  }
   std::int64_t units = extent.units;
   switch (extent.split) {
     case Split::kWhole:
@@ -47,6 +51,12 @@ std::int64_t on_rank(const Extent& extent, const ShardPlan& plan) {
       break;
     case Split::kExpertWidth:
       units /= plan.ep > 1 ? 1 : plan.tp;
+      break;
+    case Split::kWhereItDivides:
+      units /= units % plan.tp == 0 ? plan.tp : 1;
+      break;
+    case Split::kStepTokens:
+      units *= plan.step_tokens;
       break;
   }
   return units * extent.size;
@@ -85,7 +95,12 @@ class RankBuilder {
         dtype_(plan.dtype.value_or(spec.dtype)),
         rope_made_(spec.ropes.size(), false) {
     if (spec.quantization) {
-      scheme_ = scheme_of(*spec.quantization);
+      if (!spec.quantization->rest_in_16_bits) {
+        scheme_ = scheme_of(*spec.quantization);
+      }
+      for (const Quantization& other : spec.quantization->others) {
+        other_schemes_.push_back(scheme_of(other));
+      }
     } else if (!plan.online_quantization.empty()) {
       scheme_ = online_scheme(plan.online_quantization);
     }
@@ -93,11 +108,8 @@ class RankBuilder {
 
   // `index`: position among its layer kind's tensors.
   void add(const TensorSpec& tensor, int layer, std::size_t index) {
-    if (!plan_.towers && tensor.component != Component::kText) {
+    if (!tensor.loaded) {
       return;
-    }
-    if (tensor.component == Component::kMtp) {
-      return;  // loaded for speculative decoding only
     }
     if (tensor.rope >= 0) {
       // A table exists once per rank, however many layers use it.
@@ -109,31 +121,71 @@ class RankBuilder {
       add_rope(tensor, layer);
       return;
     }
-    if (scheme_ && tensor.quantisable && !is_kept(layer, index)) {
-      add_quantised(*scheme_, tensor, layer);
+    if (const QuantScheme* scheme = scheme_for(tensor, layer, index)) {
+      add_quantised(*scheme, tensor, layer);
       return;
     }
     const DType dtype = dtype_of(tensor.element, dtype_);
     const std::int64_t elements = (Bytes{rows_on_rank(tensor, plan_)} *
                                    on_rank(tensor.columns, plan_) * on_rank(tensor.experts, plan_))
                                       .count();
-    push({tensor.name, {}, layer, tensor.leaf, dtype, bytes_of(dtype, elements)});
+    if (elements > 0) {
+      push({tensor.name, {}, layer, tensor.leaf, dtype, bytes_of(dtype, elements)});
+    }
+  }
+
+  void add(const LayerSpec& layer, int number) {
+    for (std::size_t t = 0; t < layer.tensors.size(); ++t) {
+      add(layer.tensors[t], number, t);
+    }
+  }
+
+  void add(const Tower& tower) {
+    for (const Tower::Group& group : tower.groups) {
+      for (std::int64_t i = 0; i < group.count; ++i) {
+        for (const TensorSpec& tensor : group.tensors) {
+          add(tensor, -1, 0);
+        }
+      }
+    }
   }
 
   RankWeights take() { return std::move(out_); }
 
  private:
-  [[nodiscard]] bool is_kept(int layer, std::size_t index) const {
-    if (!spec_.quantization || layer < 0) {
-      return false;
+  static bool has_bit(const std::vector<std::uint64_t>& bits, int layer, std::size_t index) {
+    return ((bits.at(static_cast<std::size_t>(layer)) >> index) & 1U) != 0;
+  }
+
+  // Null: the tensor stays as it is.
+  [[nodiscard]] const QuantScheme* scheme_for(const TensorSpec& tensor, int layer,
+                                              std::size_t index) const {
+    const auto& quantization = spec_.quantization;
+    if (quantization && quantization->head >= 0 && tensor.name == kHeadWeight) {
+      return &other_schemes_.at(static_cast<std::size_t>(quantization->head));
     }
-    return ((spec_.quantization->kept.at(static_cast<std::size_t>(layer)) >> index) & 1U) != 0;
+    if (!tensor.quantisable) {
+      return nullptr;
+    }
+    if (quantization && layer >= 0) {
+      if (has_bit(quantization->kept, layer, index)) {
+        return nullptr;
+      }
+      for (std::size_t i = 0; i < other_schemes_.size(); ++i) {
+        if (has_bit(quantization->others[i].uses, layer, index)) {
+          return &other_schemes_[i];
+        }
+      }
+    }
+    return scheme_ ? &*scheme_ : nullptr;
   }
 
   void add_quantised(const QuantScheme& scheme, const TensorSpec& tensor, int layer) {
     LinearShape shape;
     for (const Extent& extent : tensor.rows) {
-      shape.parts.push_back(on_rank(extent, plan_));
+      if (const std::int64_t rows = on_rank(extent, plan_); rows > 0) {
+        shape.parts.push_back(rows);
+      }
     }
     shape.columns = on_rank(tensor.columns, plan_);
     shape.experts = on_rank(tensor.experts, plan_);
@@ -200,6 +252,7 @@ class RankBuilder {
   DType dtype_;
   std::vector<bool> rope_made_;
   std::optional<QuantScheme> scheme_;
+  std::vector<QuantScheme> other_schemes_;
   RankWeights out_;
 };
 
@@ -216,6 +269,17 @@ class DivisionCheck {
     check(tensor.experts, tensor.name);
   }
 
+  void check(const LayerSpec& layer) {
+    check_heads(layer.attention.heads);
+    for (const AttentionSpec& attention : layer.beside) {
+      check_heads(attention.heads);
+    }
+    for (const TensorSpec& tensor : layer.tensors) {
+      check(tensor);
+    }
+  }
+
+ private:
   void check_heads(std::int64_t heads) {
     if (heads % plan_.tp != 0) {
       complain("--tensor-parallel-size", plan_.tp,
@@ -223,11 +287,12 @@ class DivisionCheck {
     }
   }
 
- private:
   void check(const Extent& extent, std::string_view name) {
     const std::int64_t units = extent.units;
     switch (extent.split) {
       case Split::kWhole:
+      case Split::kWhereItDivides:
+      case Split::kStepTokens:
         break;
       case Split::kExpertWidth:
         if (plan_.ep > 1) {
@@ -285,6 +350,7 @@ void check_plan(const ShardPlan& plan) {
   at_least_one("--tensor-parallel-size", plan.tp);
   at_least_one("--pipeline-parallel-size", plan.pp);
   at_least_one("expert-parallel ranks", plan.ep);
+  OOMCAST_CHECK(plan.step_tokens >= 0, "{} tokens a step", plan.step_tokens);
   problems.raise_if_any();
   OOMCAST_CHECK(plan.pp_rank >= 0 && plan.pp_rank < plan.pp, "stage {} of {}", plan.pp_rank,
                 plan.pp);
@@ -344,11 +410,11 @@ void check_sharding(const ModelSpec& spec, const ShardPlan& plan) {
   Problems problems;
   DivisionCheck division(plan, problems);
   for (const LayerSpec& layer : spec.layer_kinds) {
-    if (layer.attention.heads > 0) {
-      division.check_heads(layer.attention.heads);
-    }
-    for (const TensorSpec& tensor : layer.tensors) {
-      division.check(tensor);
+    division.check(layer);
+  }
+  if (plan.draft) {
+    for (const LayerSpec& layer : spec.draft_layers) {
+      division.check(layer);
     }
   }
   for (const auto* tensors : {&spec.before, &spec.after}) {
@@ -375,20 +441,27 @@ RankWeights weights_on_rank(const ModelSpec& spec, const ShardPlan& plan) {
   check_sharding(spec, plan);
   const LayerRange range = stage_layers(spec, plan);
   RankBuilder rank(spec, plan);
+  if (plan.towers) {
+    for (const Tower& tower : spec.towers) {
+      rank.add(tower);
+    }
+  }
   for (const TensorSpec& tensor : spec.before) {
     if (on_stage(tensor.place, plan)) {
       rank.add(tensor, -1, 0);
     }
   }
   for (int i = range.begin; i < range.end; ++i) {
-    const std::vector<TensorSpec>& tensors = spec.layer(i).tensors;
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-      rank.add(tensors[t], i, t);
-    }
+    rank.add(spec.layer(i), i);
   }
   for (const TensorSpec& tensor : spec.after) {
     if (on_stage(tensor.place, plan)) {
       rank.add(tensor, -1, 0);
+    }
+  }
+  if (plan.draft && on_stage(Place::kLastStage, plan)) {
+    for (std::size_t i = 0; i < spec.draft_layers.size(); ++i) {
+      rank.add(spec.draft_layers[i], spec.layer_count() + static_cast<int>(i));
     }
   }
   return rank.take();

@@ -37,8 +37,16 @@ struct ShardPlan {
   int compute_major = 9;
   // Layers of each stage when the user gives them (VLLM_PP_LAYER_PARTITION); else the even rule.
   std::vector<int> layers_per_stage = {};
-  // Load the vision/audio towers too (engines skip them when every modality's limit is 0).
-  bool towers = true;
+  // Load the vision/audio towers too (vLLM skips them when every modality's limit is 0).
+  bool towers = false;
+  // Load the model's own draft layers (MTP) too, on the last stage.
+  bool draft = false;
+  // Make projections to keys and values in layers that use another layer's (Gemma 4, 3n): SGLang
+  // 0.5.23 and vLLM as of its first release of Gemma 4 do, vLLM 0.33 does not.
+  bool unused_kv = true;
+  // Tokens that a step may have, where the engine keeps buffers of them beside the weights (vLLM:
+  // per-layer embeddings of Gemma 4 and 3n); 0: it does not.
+  std::int64_t step_tokens = 0;
   // The engine runs the model through the Transformers library (vLLM's "Transformers modeling
   // backend"): no cos/sin tables, two small frequency vectors a rope instead.
   bool transformers_backend = false;

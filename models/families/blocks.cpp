@@ -78,20 +78,30 @@ void add_attention(const ModelSpec& spec, LayerSpec& layer, const AttentionSpec&
                    const AttentionStyle& style) {
   layer.attention = attention;
   layer.attention.qk_norm = style.qk_norm != QkNorm::kNone;
+  layer.attention.query_gate = style.query_gate;
   std::vector<TensorSpec>& tensors = layer.tensors;
   const std::int64_t query_units = attention.heads * (style.query_gate ? 2 : 1);
   add_linear(tensors, {.weight = "self_attn.qkv_proj.weight",
                        .bias = "self_attn.qkv_proj.bias",
                        .rows = {{query_units, attention.head_dim, Split::kEven},
                                 {attention.kv_heads, attention.head_dim, Split::kKvHeads},
-                                {attention.kv_heads, attention.v_head_dim, Split::kKvHeads}},
+                                {attention.kv_heads, attention.v_head_dim, Split::kKvHeads,
+                                 !style.values_are_keys}},
                        .columns = {.size = spec.hidden},
                        .has_bias = style.qkv_bias});
   add_linear(tensors, {.weight = style.output,
                        .bias = "self_attn.o_proj.bias",
                        .rows = {{.size = spec.hidden}},
                        .columns = {attention.heads, attention.v_head_dim, Split::kEven},
-                       .has_bias = style.output_bias});
+                       .has_bias = style.output_bias,
+                       .quantisable = style.output_quantisable});
+  if (!style.gate.empty()) {
+    const std::int64_t values = style.gate_per_head ? 1 : attention.v_head_dim;
+    add_linear(tensors, {.weight = style.gate,
+                         .bias = {},
+                         .rows = {{attention.heads, values, Split::kEven}},
+                         .columns = {.size = spec.hidden}});
+  }
   if (attention.sinks) {
     TensorSpec sinks;
     sinks.name = "self_attn.sinks";

@@ -43,6 +43,27 @@ void build_deepseek_moe(const Config& config, ModelSpec& spec);
 void build_deepseek_mla(const Config& config, ModelSpec& spec);
 void build_minicpm3(const Config& config, ModelSpec& spec);
 void build_qwen3_next(const Config& config, ModelSpec& spec);
+void build_gemma4(const Config& config, ModelSpec& spec);
+void build_gemma3n(const Config& config, ModelSpec& spec);
+void build_nemotron_h(const Config& config, ModelSpec& spec);
+void build_granite_hybrid(const Config& config, ModelSpec& spec);
+void build_falcon_h1(const Config& config, ModelSpec& spec);
+void build_jamba(const Config& config, ModelSpec& spec);
+void build_kimi_linear(const Config& config, ModelSpec& spec);
+void build_deepseek_v4(const Config& config, ModelSpec& spec);
+void build_longcat(const Config& config, ModelSpec& spec);
+void build_mimo_v2(const Config& config, ModelSpec& spec);
+void build_laguna(const Config& config, ModelSpec& spec);
+void build_muse_glimmer(const Config& config, ModelSpec& spec);
+void build_step35(const Config& config, ModelSpec& spec);
+void build_step3(const Config& config, ModelSpec& spec);
+void build_minimax_m3(const Config& config, ModelSpec& spec);
+void build_dbrx(const Config& config, ModelSpec& spec);
+void build_phi3_small(const Config& config, ModelSpec& spec);
+void build_molmo(const Config& config, ModelSpec& spec);
+void build_decilm(const Config& config, ModelSpec& spec);
+void build_mllama(const Config& config, ModelSpec& spec);
+void build_qwen3_omni(const Config& config, ModelSpec& spec);
 void build_glm4(const Config& config, ModelSpec& spec);
 
 }  // namespace oomcast::models

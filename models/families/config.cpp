@@ -20,6 +20,25 @@ Config::Config(const Json& whole, const Json& text, std::string source, std::str
       whole_(whole, std::move(source), "", problems),
       spec_(&spec) {}
 
+std::optional<Config> Config::section(std::string_view key) const {
+  const Json* json = find(key);
+  std::string path(key);
+  if (json == nullptr && whole_.has("thinker_config")) {
+    const Json& thinker = *whole_.find("thinker_config");
+    const auto at = thinker.is_object() ? thinker.find(key) : thinker.end();
+    json = at != thinker.end() && at->is_object() ? &*at : nullptr;
+    path = "thinker_config." + path;
+  }
+  if (json == nullptr || !json->is_object() || json->empty()) {
+    return std::nullopt;
+  }
+  return Config(*json, *json, source(), path, *spec_, problems());
+}
+
+std::string Config::named(const std::string& key) const {
+  return text_.path().empty() || nested() ? key : text_.path() + "." + key;
+}
+
 const JsonView& Config::level_of(std::string_view key) const {
   return text_.has(key) ? text_ : whole_;
 }
@@ -51,7 +70,7 @@ std::int64_t Config::class_default(Keys keys, std::int64_t fallback, Range range
   if (const auto value = maybe(keys, range)) {
     return *value;
   }
-  assume(std::string(*keys.begin()), std::to_string(fallback),
+  assume(named(std::string(*keys.begin())), std::to_string(fallback),
          "not in the file; default of the " + spec_->family + " configuration class");
   return fallback;
 }
@@ -64,7 +83,7 @@ bool Config::class_default(std::string_view key, bool fallback) const {
   if (has(key)) {
     return flag(key, fallback);
   }
-  assume(std::string(key), fallback ? "true" : "false",
+  assume(named(std::string(key)), fallback ? "true" : "false",
          "not in the file; default of the " + spec_->family + " configuration class");
   return fallback;
 }

@@ -67,6 +67,10 @@ class Config {
   [[nodiscard]] std::optional<std::vector<std::int64_t>> integers(std::string_view key,
                                                                   Range range) const;
 
+  // An object of the file (its inner or outer level, or that of thinker_config) as a level of its
+  // own; nullopt when absent or empty.
+  [[nodiscard]] std::optional<Config> section(std::string_view key) const;
+
   void assume(std::string key, std::string value, std::string reason) const;
   void complain(std::string_view key, std::string expected, std::string hint = {}) const;
   [[nodiscard]] const std::string& source() const { return text_.source(); }
@@ -78,6 +82,7 @@ class Config {
 
  private:
   [[nodiscard]] const JsonView& level_of(std::string_view key) const;
+  [[nodiscard]] std::string named(const std::string& key) const;
 
   JsonView text_;
   JsonView whole_;
@@ -129,6 +134,7 @@ struct RopeRules {
   double partial_default = 1.0;  // share of a head that is rotated
   std::int64_t default_max_position = 2048;
   std::string theta_key = "rope_theta";
+  bool theta_from_key = false;  // theta_key even where rope_parameters give a theta
   std::string layer_type = {};  // which part of a rope_parameters dict by layer type
   bool scaled = true;           // false: ignore rope_scaling (local layers)
 };
@@ -167,6 +173,11 @@ struct AttentionStyle {
   bool output_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
   bool query_gate = false;  // q_proj has a second half that gates the output
+  // A projection of its own that gates the output, one value a head or one a channel.
+  std::string_view gate = {};
+  bool gate_per_head = false;
+  bool values_are_keys = false;    // the checkpoint has no v_proj
+  bool output_quantisable = true;  // false: o_proj stays in 16 bits in quantised checkpoints
   std::string_view output = "self_attn.o_proj.weight";
   bool norms_first = false;  // creation order: q/k norms before the rope table
 };
@@ -188,6 +199,18 @@ struct HeadStyle {
   bool final_norm = true;
 };
 void add_embedding_and_head(ModelSpec& spec, const HeadStyle& style = {});
+
+// ---- Draft layers ------------------------------------------------------------------------------
+
+// Norms of embedding and hidden state and the projection of both, which most drafts begin with.
+void start_draft(const ModelSpec& spec, LayerSpec& draft);
+// What a checkpoint repeats for its draft; engines share the target's.
+struct DraftCopies {
+  bool embedding = false;
+  bool head = false;
+};
+// Final norm and copies; `count` layers like `draft` become the model's draft layers.
+void finish_drafts(ModelSpec& spec, LayerSpec draft, std::int64_t count, const DraftCopies& copies);
 
 // Appends `layers` layers. variant(i) says which layers are alike; make(v) builds one of each.
 template <typename VariantOf, typename Make>

@@ -1,14 +1,10 @@
 // Multi-head latent attention: DeepSeek V2, V3, R1 and V3.2 (sparse, with an indexer), Kimi K2, GLM
 // 4.7-Flash and GLM-5, MiniCPM 3.
+#include "models/families/mla.hpp"
+
 #include "models/families/builders.hpp"
 
 namespace oomcast::models {
-namespace {
-
-struct MlaSizes {
-  std::int64_t heads = 1;
-  MlaSpec mla;
-};
 
 MlaSizes read_mla(const Config& config) {
   MlaSizes out;
@@ -20,6 +16,8 @@ MlaSizes read_mla(const Config& config) {
   out.mla.rope_dim = config.required({"qk_rope_head_dim"}, {1, kMostHeadDim});
   return out;
 }
+
+namespace {
 
 void add_indexer(const ModelSpec& spec, std::vector<TensorSpec>& tensors, const MlaSpec& mla) {
   const std::int64_t width = mla.indexer_heads * mla.indexer_dim;
@@ -41,8 +39,10 @@ void add_indexer(const ModelSpec& spec, std::vector<TensorSpec>& tensors, const 
                        .quantisable = false});
 }
 
+}  // namespace
+
 void add_mla(const ModelSpec& spec, LayerSpec& layer, std::int64_t heads, const MlaSpec& mla,
-             int rope) {
+             int rope, std::string_view gate) {
   AttentionSpec& attention = layer.attention;
   attention.kind = AttentionKind::kMla;
   attention.heads = heads;
@@ -84,12 +84,20 @@ void add_mla(const ModelSpec& spec, LayerSpec& layer, std::int64_t heads, const 
                        .bias = {},
                        .rows = {{.size = spec.hidden}},
                        .columns = {heads, mla.v_dim, Split::kEven}});
+  if (!gate.empty()) {
+    add_linear(tensors, {.weight = gate,
+                         .bias = {},
+                         .rows = {{heads, mla.v_dim, Split::kEven}},
+                         .columns = {.size = spec.hidden}});
+  }
   add_rope_table(tensors, spec, rope);
   if (mla.indexer_heads > 0) {
     add_indexer(spec, tensors, mla);
   }
   add_attention_scales(tensors);
 }
+
+namespace {
 
 // indexer_types: "full" layers have an indexer, "shared" ones use the last full one's choice.
 std::vector<bool> read_indexer_layers(const Config& config, int layers) {
@@ -119,6 +127,10 @@ void add_norms(const ModelSpec& spec, LayerSpec& layer) {
 }  // namespace
 
 void build_deepseek_mla(const Config& config, ModelSpec& spec) {
+  if (!config.flag("use_mla", true)) {
+    build_deepseek_moe(config, spec);
+    return;
+  }
   int layers = 1;
   read_common(config, spec, layers);
   spec.tie_word_embeddings = config.class_default("tie_word_embeddings", false);
@@ -159,11 +171,63 @@ void build_deepseek_mla(const Config& config, ModelSpec& spec) {
       },
       make);
   add_embedding_and_head(spec);
-  if (config.plain({"num_nextn_predict_layers"}, 0, {0, kMostLayers}) > 0) {
-    spec.notes.push_back(
-        "the multi-token-prediction layer is loaded only for speculation and not "
-        "counted");
+  if (const std::int64_t drafts = config.plain({"num_nextn_predict_layers"}, 0, {0, 64});
+      drafts > 0) {
+    LayerSpec draft;
+    start_draft(spec, draft);
+    const LayerSpec layer = make(1 + (indexed.indexer_heads > 0 ? 2 : 0));
+    draft.attention = layer.attention;
+    draft.ffn = layer.ffn;
+    draft.tensors.insert(draft.tensors.end(), layer.tensors.begin(), layer.tensors.end());
+    // GLM-5 stores no copies of embedding and head (facts "models" 2).
+    const bool copies = spec.family != "glm_moe_dsa";
+    finish_drafts(spec, std::move(draft), drafts, {.embedding = copies, .head = copies});
   }
+}
+
+// LongCat: each layer is two of attention and dense feed-forward, with one mixture of experts
+// beside the second half; keys have names of their own.
+void build_longcat(const Config& config, ModelSpec& spec) {
+  spec.hidden = config.required({"hidden_size"}, {1, kMostHidden});
+  spec.vocabulary = config.required({"vocab_size"}, {1, kMostVocabulary});
+  spec.tie_word_embeddings = config.class_default("tie_word_embeddings", false);
+  const int layers = static_cast<int>(config.required({"num_layers"}, {1, kMostLayers}));
+  MlaSizes sizes = read_mla(config);
+  sizes.mla.v_dim = config.required({"v_head_dim"}, {1, kMostHeadDim});
+  const int rope = add_rope(config, spec, {.head_dim = sizes.mla.rope_dim, .theta_default = 1e7});
+  MoeStyle moe;
+  moe.experts = read_experts(config);
+  moe.experts_per_token = read_experts_per_token(config, moe.experts);
+  moe.expert_width =
+      config.required({"expert_ffn_hidden_size", "moe_intermediate_size"}, {1, kMostWidth});
+  moe.zero_experts = config.plain({"zero_expert_num"}, 0, {0, kMostExperts});
+  moe.correction_bias = true;
+  const std::int64_t width =
+      config.required({"ffn_hidden_size", "intermediate_size"}, {1, kMostWidth});
+  const auto add_half = [&](LayerSpec& layer) {
+    add_mla(spec, layer, sizes.heads, sizes.mla, rope);
+    add_ffn(spec, layer, FfnKind::kGated, width);
+    add_norms(spec, layer);
+  };
+  const auto make = [&](int /*variant*/) {
+    LayerSpec layer;
+    add_half(layer);
+    LayerSpec second;
+    add_half(second);
+    layer.beside = {second.attention};
+    layer.tensors.insert(layer.tensors.end(), second.tensors.begin(), second.tensors.end());
+    add_moe(spec, layer, moe);
+    layer.ffn.width = 2 * width;
+    return layer;
+  };
+  add_layers(
+      spec, layers, [](int /*i*/) { return 0; }, make);
+  add_embedding_and_head(spec);
+  // The published checkpoint has one dense draft layer with its own embedding; no key says so.
+  LayerSpec draft;
+  start_draft(spec, draft);
+  add_half(draft);
+  finish_drafts(spec, std::move(draft), 1, {.embedding = true});
 }
 
 void build_minicpm3(const Config& config, ModelSpec& spec) {

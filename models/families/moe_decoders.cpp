@@ -50,6 +50,33 @@ void build_qwen3_moe(const Config& config, ModelSpec& spec) {
   build_decoder(config, spec, style);
 }
 
+// Only one size is published; what a file leaves out is taken from it.
+void build_qwen3_omni(const Config& config, ModelSpec& spec) {
+  DecoderStyle style;
+  style.attention.qkv_bias = config.flag("attention_bias");
+  style.attention.output_bias = style.attention.qkv_bias;
+  style.attention.qk_norm = QkNorm::kPerHead;
+  style.sizes = {.head_dim = 128,
+                 .default_hidden = 2048,
+                 .default_layers = 48,
+                 .default_width = 768,
+                 .default_heads = 32,
+                 .default_kv_heads = 4,
+                 .default_vocabulary = 152064};
+  style.rope.theta_default = 1e6;
+  style.rope.default_max_position = 65536;
+  MoeStyle moe;
+  moe.experts = read_experts(config);
+  moe.experts_per_token =
+      config.class_default({"num_experts_per_tok"}, std::min<std::int64_t>(8, moe.experts),
+                           {1, moe.experts});
+  moe.expert_width = config.class_default({"moe_intermediate_size"}, 768, {1, kMostWidth});
+  style.moe = moe;
+  style.moe_layers = read_moe_layers(config, static_cast<int>(config.class_default(
+                                                 {"num_hidden_layers"}, 48, {1, kMostLayers})));
+  build_decoder(config, spec, style);
+}
+
 void build_glm4_moe(const Config& config, ModelSpec& spec) {
   DecoderStyle style;
   // Trimmed copies leave these out; every published size has the bias, all but Air the norms.

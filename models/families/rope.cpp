@@ -74,7 +74,9 @@ int add_rope(const Config& config, ModelSpec& spec, const RopeRules& rules) {
                     "a JSON object or null");
   } else if (parameters != nullptr) {
     const JsonView view(*parameters, config.source(), "rope_scaling", config.problems());
-    rope.theta = view.number("rope_theta").value_or(rope.theta);
+    if (!rules.theta_from_key) {
+      rope.theta = view.number("rope_theta").value_or(rope.theta);
+    }
     partial = view.number("partial_rotary_factor").value_or(partial);
     if (rules.scaled) {
       rope.type = view.text("rope_type").value_or(view.text("type").value_or("default"));
