@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "sim/core/error.hpp"
@@ -115,10 +116,6 @@ class Resolver {
                config ? "put the change into a copy of config.json and give it with --model-config"
                       : std::string(what) + " is not modelled yet");
     }
-    if (has_recurrent_state(model())) {
-      problems_.add({model().name, "architectures", model().architecture,
-                     "a model of attention layers", "recurrent layers are not modelled yet"});
-    }
     if (out_.gpu.vendor != "nvidia") {
       problems_.add({"command line", "--gpu", out_.gpu.name, "a card of NVIDIA",
                      "other vendors' engines are not modelled yet"});
@@ -158,6 +155,10 @@ class Resolver {
                                                                  "gpu-memory-utilization",
                                                                  "kv-cache-memory-bytes",
                                                                  "kv-cache-dtype",
+                                                                 "mamba-cache-mode",
+                                                                 "mamba-cache-dtype",
+                                                                 "mamba-ssm-cache-dtype",
+                                                                 "mamba-block-size",
                                                                  "num-gpu-blocks-override",
                                                                  "enable-prefix-caching",
                                                                  "disable-hybrid-kv-cache-manager",
@@ -257,18 +258,33 @@ class Resolver {
     out_.kv_dtype = dtype;
     const std::string kv = line().text("kv-cache-dtype").value_or("auto");
     if (kv != "auto") {
-      const auto parsed =
-          kv.rfind("fp8", 0) == 0 ? std::optional<DType>(DType::kFloat8) : models::parse_dtype(kv);
-      if (!parsed) {
-        complain("kv-cache-dtype", kv, "auto, bfloat16, float16 or an fp8 type",
-                 "other KV formats are not modelled yet");
-      } else {
-        out_.kv_dtype = *parsed;
-      }
+      kv_format(kv);
     } else if (model().quantization && model().quantization->kv_cache.rfind("fp8", 0) == 0 &&
                line().at_least(0, 14)) {
       out_.kv_dtype = DType::kFloat8;
       out_.assumptions.emplace_back("kv-cache-dtype auto: the checkpoint asks for fp8");
+    }
+  }
+
+  void kv_format(const std::string& asked) {
+    static const std::map<std::string, KvFormat, std::less<>> kScaled = {
+        {"nvfp4", KvFormat::kNvfp4},
+        {"int8_per_token_head", KvFormat::kTokenScale8},
+        {"fp8_per_token_head", KvFormat::kTokenScale8},
+        {"int4_per_token_head", KvFormat::kTokenScale4}};
+    const auto scaled = kScaled.find(asked);
+    const auto parsed = scaled != kScaled.end() || asked.rfind("fp8", 0) == 0
+                            ? std::optional<DType>(DType::kFloat8)
+                            : models::parse_dtype(asked);
+    if (!parsed) {
+      complain("kv-cache-dtype", asked,
+               "auto, bfloat16, float16, an fp8 type, nvfp4 or int8_per_token_head",
+               "other KV formats are not modelled yet");
+      return;
+    }
+    out_.kv_dtype = *parsed;
+    if (scaled != kScaled.end()) {
+      out_.kv_format = scaled->second;
     }
   }
 
@@ -390,7 +406,10 @@ class Resolver {
         out_.block_override = blocks;
       }
     }
-    out_.prefix_caching = line().boolean("enable-prefix-caching").value_or(true);
+    out_.prefix_caching =
+        line()
+            .boolean("enable-prefix-caching")
+            .value_or(!has_recurrent_state(model()) || out_.rules.recurrent_prefix_caching);
     out_.policy = line().text("scheduling-policy").value_or("fcfs") == "priority"
                       ? SchedulerConfig::Policy::kPriority
                       : SchedulerConfig::Policy::kFcfs;
@@ -406,6 +425,68 @@ class Resolver {
                "a multiple of 16 up to 4096, as attention kernels take");
     }
     out_.runner_v2 = runs_on_v2();
+    if (has_recurrent_state(model())) {
+      recurrent_states();
+    }
+  }
+
+  // Blocks grow until a page of attention holds a state (facts: vLLM 4.4).
+  void recurrent_states() {
+    state_cache();
+    const auto dtype_of = [this](const char* flag) -> std::optional<DType> {
+      const std::string text = line().text(flag).value_or("auto");
+      const auto parsed = models::parse_dtype(text);
+      if (text != "auto" && !parsed) {
+        complain(flag, text, "auto, float16, bfloat16 or float32");
+      }
+      return parsed;
+    };
+    out_.state_dtype = dtype_of("mamba-cache-dtype").value_or(out_.dtype);
+    out_.recurrent_dtype = dtype_of("mamba-ssm-cache-dtype");
+    Bytes token;  // largest attention page of one token
+    Bytes state;
+    bool mla = false;
+    for (int stage = 0; stage < out_.pp && problems_.empty(); ++stage) {
+      for (const models::KvLayerSpec& layer : models::kv_layers(model(), out_.shard(stage))) {
+        mla |= layer.kind == AttentionKind::kMla;
+        token = std::max(token, out_.kv_token_bytes(layer));
+        state = std::max(state, out_.state_bytes(layer));
+      }
+    }
+    if (token > Bytes{0}) {
+      const std::int64_t kernel = kernel_block(mla);
+      out_.block_size = std::max(out_.block_size, Tokens{kernel * div_ceil(state, token * kernel)});
+    }
+    out_.state_block = out_.state_cache == StateCache::kLast ? out_.max_model_len : out_.block_size;
+    if (const auto given = line().integer("mamba-block-size")) {
+      out_.state_block = Tokens{*given};
+    }
+  }
+
+  // Tokens that a block of a model with states is a multiple of.
+  [[nodiscard]] std::int64_t kernel_block(bool mla) const {
+    if (out_.attention_backend == "CUTLASS_MLA") {
+      return 128;
+    }
+    const std::int64_t least = mla ? (out_.rules.state_kernel_block_is_current ? 128 : 64) : 16;
+    return out_.rules.state_kernel_block_is_current ? std::max(least, out_.block_size.count())
+                                                    : least;
+  }
+
+  void state_cache() {
+    const bool mamba =
+        std::all_of(model().layer_kinds.begin(), model().layer_kinds.end(), [](const auto& layer) {
+          return !models::has_state(layer.attention.kind) ||
+                 layer.attention.kind == AttentionKind::kMamba1 ||
+                 layer.attention.kind == AttentionKind::kMamba2;
+        });
+    const std::string asked = line().text("mamba-cache-mode").value_or("none");
+    if (asked == "all" ||
+        (asked == "none" && out_.prefix_caching && mamba && out_.rules.keeps_every_state)) {
+      out_.state_cache = StateCache::kEvery;
+    } else if (asked == "align" || out_.prefix_caching) {
+      out_.state_cache = StateCache::kAligned;
+    }
   }
 
   // First backend of the card's generation that takes the model (facts: vLLM 1.4), unless given.

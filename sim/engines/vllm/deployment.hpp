@@ -32,6 +32,21 @@ constexpr bool has_full(CudagraphMode mode) {
   return mode != CudagraphMode::kNone && mode != CudagraphMode::kPiecewise;
 }
 
+// What is kept of a recurrent layer's states (facts: vLLM 4.1, 4.4).
+enum class StateCache {
+  kLast,     // "none": the running state alone
+  kAligned,  // "align": a state a block boundary, for prefix hits
+  kEvery,    // "all": a state a block, as attention keeps keys
+};
+
+// How keys and values are stored (facts: vLLM 4.1).
+enum class KvFormat {
+  kPlain,        // in `kv_dtype`
+  kTokenScale8,  // 8 bits and a 4-byte scale a token and head, for K and for V
+  kTokenScale4,  // 4 bits, likewise
+  kNvfp4,        // 4 bits and an 8-bit scale for 16 values
+};
+
 // Layers of one KV cache group share a block table (facts: vLLM 4.3).
 struct KvGroupLayout {
   KvGroup group;            // as the scheduler sees it
@@ -54,8 +69,13 @@ struct Deployment : EngineDeployment {
   std::int64_t max_num_seqs = 0;
   Tokens max_num_batched_tokens;
   double gpu_memory_utilization = 0;
-  std::optional<Bytes> kv_cache_memory;        // --kv-cache-memory-bytes
-  std::optional<std::int64_t> block_override;  // --num-gpu-blocks-override
+  KvFormat kv_format = KvFormat::kPlain;
+  StateCache state_cache = StateCache::kLast;
+  Tokens state_block;  // tokens that one state of a recurrent layer stands for
+  models::DType state_dtype = models::DType::kBFloat16;  // of convolution states
+  std::optional<models::DType> recurrent_dtype;          // where a flag sets it
+  std::optional<Bytes> kv_cache_memory;                  // --kv-cache-memory-bytes
+  std::optional<std::int64_t> block_override;            // --num-gpu-blocks-override
   Tokens block_size{16};
   bool enforce_eager = false;
   CudagraphMode cudagraph_mode = CudagraphMode::kFullAndPiecewise;
@@ -72,6 +92,11 @@ struct Deployment : EngineDeployment {
   [[nodiscard]] int ranks() const { return tp * pp; }  // of one engine
   [[nodiscard]] models::ShardPlan shard(int stage) const;
   [[nodiscard]] KvLayout kv_layout(int stage) const;
+  // One layer's keys and values of one token, or its states of one sequence, as stored.
+  [[nodiscard]] Bytes kv_token_bytes(const models::KvLayerSpec& layer) const;
+  [[nodiscard]] Bytes state_bytes(const models::KvLayerSpec& layer) const;
+  // The group that a layer's cache belongs to, by what its blocks are.
+  [[nodiscard]] KvGroup group_of(const models::KvLayerSpec& layer) const;
   // Bytes one request of `length` tokens can need at most, as the version's own check counts.
   [[nodiscard]] Bytes kv_needed(const KvLayout& layout, Tokens length) const;
   // What decides how many batches are in flight.

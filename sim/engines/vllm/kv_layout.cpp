@@ -16,10 +16,62 @@ struct Bucket {
   std::vector<int> stages;  // of each member, in layer order
 };
 
-KvGroup group_of(const models::KvLayerSpec& layer, Tokens block_size, bool hybrid) {
+// Pages of different sizes become equal: by longer blocks where they divide the largest, else by
+// padding. States are padded to their attention's page before.
+void unify_pages(std::vector<Bucket>& buckets, bool pads, const std::string& model) {
+  Bytes largest;
+  for (const Bucket& bucket : buckets) {
+    largest = std::max(largest, bucket.page);
+  }
+  for (Bucket& bucket : buckets) {
+    if (bucket.page == largest) {
+      continue;
+    }
+    if (bucket.group.type != KvGroup::Type::kMamba && largest.count() % bucket.page.count() == 0) {
+      bucket.group.block_size = bucket.group.block_size * (largest / bucket.page);
+    } else if (!pads) {
+      throw ConfigError(
+          Problem{model, "KV cache groups",
+                  fmt::format("pages of {} and {} bytes", bucket.page.count(), largest.count()),
+                  "page sizes that divide each other", "this version does not pad pages"});
+    }
+    bucket.page = largest;
+  }
+}
+
+bool has_state_groups(const std::vector<Bucket>& buckets) {
+  return std::any_of(buckets.begin(), buckets.end(), [](const Bucket& bucket) {
+    return bucket.group.type == KvGroup::Type::kMamba;
+  });
+}
+
+std::int64_t blocks_needed(const KvGroup& group, Tokens length, Tokens in_flight) {
+  switch (group.type) {
+    case KvGroup::Type::kSlidingWindow:
+      return div_ceil(std::min(group.window - Tokens{1} + in_flight, length), group.block_size) + 1;
+    case KvGroup::Type::kChunkedLocal:
+      return div_ceil(std::min(group.window + in_flight, length), group.block_size);
+    case KvGroup::Type::kMamba:
+      return (group.mamba_mode == KvGroup::MambaMode::kAlign ? 2 : 1) + group.speculative_blocks;
+    default:
+      return div_ceil(length, group.block_size);
+  }
+}
+
+}  // namespace
+
+KvGroup Deployment::group_of(const models::KvLayerSpec& layer) const {
+  const bool hybrid = !launch.on("disable-hybrid-kv-cache-manager");
   KvGroup group;
   group.block_size = block_size;
-  if (hybrid && layer.kind == AttentionKind::kSlidingWindow) {
+  if (has_state(layer.kind)) {
+    group.block_size = state_block;
+    if (state_cache != StateCache::kEvery) {
+      group.type = KvGroup::Type::kMamba;
+      group.mamba_mode = state_cache == StateCache::kAligned ? KvGroup::MambaMode::kAlign
+                                                             : KvGroup::MambaMode::kNone;
+    }
+  } else if (hybrid && layer.kind == AttentionKind::kSlidingWindow) {
     group.type = KvGroup::Type::kSlidingWindow;
     group.window = layer.window;
   } else if (hybrid && layer.kind == AttentionKind::kChunked) {
@@ -29,46 +81,38 @@ KvGroup group_of(const models::KvLayerSpec& layer, Tokens block_size, bool hybri
   return group;
 }
 
-// Smaller pages are made as large as the largest by longer blocks; a page that does not divide it
-// has no rule in the versions modelled.
-void unify_pages(std::vector<Bucket>& buckets, const std::string& model) {
-  Bytes largest;
-  for (const Bucket& bucket : buckets) {
-    largest = std::max(largest, bucket.page);
+Bytes Deployment::kv_token_bytes(const models::KvLayerSpec& layer) const {
+  const std::int64_t values = layer.kv_heads * (layer.head_dim + layer.v_head_dim);
+  constexpr std::int64_t kScales = 8;  // two fp32
+  switch (kv_format) {
+    case KvFormat::kPlain:
+      break;
+    case KvFormat::kTokenScale8:
+      return Bytes{values + layer.kv_heads * kScales};
+    case KvFormat::kTokenScale4:
+      return Bytes{values / 2 + layer.kv_heads * kScales};
+    case KvFormat::kNvfp4:
+      return Bytes{values / 2 + values / 16};
   }
-  for (Bucket& bucket : buckets) {
-    if (largest.count() % bucket.page.count() != 0) {
-      throw ConfigError(
-          Problem{model, "KV cache groups",
-                  fmt::format("pages of {} and {} bytes", bucket.page.count(), largest.count()),
-                  "page sizes that divide each other", "padded pages are not modelled yet"});
-    }
-    bucket.group.block_size = bucket.group.block_size * (largest / bucket.page);
-    bucket.page = largest;
-  }
+  return models::kv_bytes_per_token(layer, kv_dtype);
 }
 
-std::int64_t blocks_needed(const KvGroup& group, Tokens length, Tokens in_flight) {
-  switch (group.type) {
-    case KvGroup::Type::kSlidingWindow:
-      return div_ceil(std::min(group.window - Tokens{1} + in_flight, length), group.block_size) + 1;
-    case KvGroup::Type::kChunkedLocal:
-      return div_ceil(std::min(group.window + in_flight, length), group.block_size);
-    default:
-      return div_ceil(length, group.block_size);
+Bytes Deployment::state_bytes(const models::KvLayerSpec& layer) const {
+  models::KvLayerSpec stored = layer;
+  if (recurrent_dtype) {
+    stored.recurrent_dtype = recurrent_dtype;
   }
+  return models::state_bytes(stored, state_dtype);
 }
-
-}  // namespace
 
 // Grouping is the whole model's; each stage then has its own members of every group.
 KvLayout Deployment::kv_layout(int stage) const {
-  const bool hybrid = !launch.on("disable-hybrid-kv-cache-manager");
   std::vector<Bucket> buckets;
   for (int owner = 0; owner < pp; ++owner) {
     for (const models::KvLayerSpec& layer : models::kv_layers(*model, shard(owner))) {
-      const KvGroup group = group_of(layer, block_size, hybrid);
-      const Bytes page = models::kv_bytes_per_token(layer, kv_dtype) * block_size.count();
+      const KvGroup group = group_of(layer);
+      const Bytes page =
+          has_state(layer.kind) ? state_bytes(layer) : kv_token_bytes(layer) * block_size.count();
       auto same = std::find_if(buckets.begin(), buckets.end(), [&](const Bucket& bucket) {
         return bucket.group == group && bucket.page == page;
       });
@@ -99,7 +143,7 @@ KvLayout Deployment::kv_layout(int stage) const {
     layout.page = buckets.size() == 1 ? buckets.front().page : block;
     return layout;
   }
-  unify_pages(buckets, model->name);
+  unify_pages(buckets, rules.pads_pages || has_state_groups(buckets), model->name);
   const auto layers_of = [](const Bucket& bucket) {
     return static_cast<std::int64_t>(bucket.stages.size());
   };

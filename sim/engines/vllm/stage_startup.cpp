@@ -460,6 +460,25 @@ void StageStartup::fail(OutcomeKind kind, const char* phase, Leaf leaf, Bytes mi
   outcome_.message = std::move(message);
 }
 
+// Full graphs of a model with states are captured for max_num_seqs sequences with a state each.
+bool StageStartup::check_state_blocks(Blocks blocks) {
+  const bool has_states = std::any_of(
+      state_.kv.groups.begin(), state_.kv.groups.end(),
+      [](const KvGroupLayout& member) { return member.group.type == KvGroup::Type::kMamba; });
+  if (!has_states || !deployment_.rules.checks_state_blocks ||
+      !has_full(deployment_.cudagraph_mode) || deployment_.max_num_seqs <= blocks.count()) {
+    return true;
+  }
+  state_.state_blocks = blocks;
+  fail(OutcomeKind::kConfigRejected, "kv", Leaf::kKvPool,
+       state_.kv.block_bytes() * (deployment_.max_num_seqs - blocks.count()),
+       fmt::format("max_num_seqs ({}) exceeds available Mamba cache blocks ({}). Each decode "
+                   "sequence requires one Mamba cache block, so CUDA graph capture cannot proceed. "
+                   "Please lower max_num_seqs to at most {} or increase gpu_memory_utilization.",
+                   deployment_.max_num_seqs, blocks.count(), blocks.count()));
+  return false;
+}
+
 bool StageStartup::check_kv(Bytes available) {
   if (available <= Bytes{0}) {
     fail(OutcomeKind::kKvTooSmall, "kv", Leaf::kKvPool, state_.kv.block_bytes() - available,

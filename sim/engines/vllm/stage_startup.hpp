@@ -31,8 +31,9 @@ struct StageState : RankState {
   Bytes non_torch;
   Bytes consumed;
   Bytes available_kv;
-  Bytes graph_estimate;  // what the version's trial capture makes of it
-  Bytes capture_drop;    // free memory lost during capture
+  std::optional<Blocks> state_blocks;  // where they were too few
+  Bytes graph_estimate;                // what the version's trial capture makes of it
+  Bytes capture_drop;                  // free memory lost during capture
 };
 
 class StageStartup {
@@ -45,6 +46,8 @@ class StageStartup {
   bool serve(Blocks blocks);
   // Whether `available` holds one request of max_model_len; fails as the engine's check does.
   bool check_kv(Bytes available);
+  // Whether `blocks` hold a state for each sequence of a full graph, where the version asks.
+  bool check_state_blocks(Blocks blocks);
 
   [[nodiscard]] const Outcome& outcome() const { return outcome_; }
   StageState& state() { return state_; }

@@ -32,6 +32,11 @@ EngineReport make_report(const Deployment& deployment, const std::vector<StageSt
   } else {
     report.non_torch = first.non_torch;
   }
+  for (StageStartup* stage : stages) {
+    if (const auto& state_blocks = stage->state().state_blocks) {
+      report.state_blocks = state_blocks->count();
+    }
+  }
   if (deployment.graph_estimate_applied) {
     report.cudagraph_estimate = first.graph_estimate;
   }
@@ -90,7 +95,7 @@ Startup simulate_startup(const Deployment& deployment) {
       blocks = stage == measured.front() ? own : std::min(blocks, own);
     }
     for (StageStartup* stage : measured) {
-      if (!stage->serve(blocks)) {
+      if (!stage->check_state_blocks(blocks) || !stage->serve(blocks)) {
         out.outcome = stage->outcome();
         return false;
       }

@@ -179,6 +179,11 @@ StartupRules startup_rules_for(const Version& version) {
   rules.cublas_before_snapshot = read.boolean("cublas_before_snapshot");
   rules.group_size_ratio = read.number("group_size_ratio");
   rules.window_in_flight_batches = read.boolean("window_in_flight_batches");
+  rules.pads_pages = read.boolean("pads_pages");
+  rules.recurrent_prefix_caching = read.boolean("recurrent_prefix_caching");
+  rules.keeps_every_state = read.boolean("keeps_every_state");
+  rules.checks_state_blocks = read.boolean("checks_state_blocks");
+  rules.state_kernel_block_is_current = read.boolean("state_kernel_block_is_current");
   rules.long_log_names_model = read.boolean("long_log_names_model");
   rules.interleaved_rope_factor = read.integer("interleaved_rope_factor");
   rules.load_max_split = kMiB * read.integer("load_max_split_mib");

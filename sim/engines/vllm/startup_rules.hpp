@@ -48,6 +48,11 @@ struct StartupRules {
   bool cublas_before_snapshot = false;
   double group_size_ratio = 1.0;
   bool window_in_flight_batches = false;
+  bool pads_pages = false;                // attention pages that do not divide the largest
+  bool recurrent_prefix_caching = false;  // by default
+  bool keeps_every_state = false;         // prefix caching of Mamba layers keeps a state a block
+  bool checks_state_blocks = false;       // full graphs need a state block for each sequence
+  bool state_kernel_block_is_current = false;  // states align to the block size in force
   bool long_log_names_model = false;
   std::int64_t interleaved_rope_factor = 4;  // positions of interleaved multimodal rope tables
   // max_split_size of PyTorch's allocator while loading and in the profile run; 0: as it was.

@@ -12,6 +12,9 @@ using opgraph::TensorId;
 using opgraph::Variable;
 
 TensorId StepBuilder::attention(const LayerSpec& layer, TensorId input) {
+  if (has_state(layer.attention.kind)) {
+    return recurrent(layer.attention, input);
+  }
   return layer.attention.kind == AttentionKind::kMla ? mla(layer.attention, input)
                                                      : qkv_attention(layer, input);
 }
@@ -20,19 +23,53 @@ TensorId StepBuilder::qkv_attention(const LayerSpec& layer, TensorId input) {
   const AttentionSpec& attention = layer.attention;
   const std::int64_t query = local(attention.heads) * attention.head_dim;
   const std::int64_t key = local_kv_heads(attention) * attention.head_dim;
-  Variable qkv(graph_, linear("qkv_proj", input, model_.hidden,
-                              per_token("qkv", "T x (q + 2 kv) x b", query + 2 * key)));
+  const bool gated = attention.query_gate;
+  Variable qkv(graph_,
+               linear("qkv_proj", input, model_.hidden,
+                      per_token("qkv", gated ? "T x (2 q + 2 kv) x b" : "T x (q + 2 kv) x b",
+                                (gated ? 2 : 1) * query + 2 * key)));
   Variable q(graph_);
   Variable k(graph_);
+  Variable gate(graph_);
   q = graph_.view(op("split", {*qkv}), *qkv, "q");
+  if (gated) {
+    // Queries and gates alternate by head: both are copied out.
+    gate = apply("gate", {*qkv}, per_token("gate", "T x q x b", query));
+    q = apply("q", {*qkv}, per_token("q", "T x q x b", query));
+  }
   if (attention.qk_norm) {
     q = apply("q_norm", {*q}, per_token("normed q", "T x q x b", query));
     k = apply("k_norm", {*qkv}, per_token("normed k", "T x kv x b", key));
   }
   Variable out(graph_, attend(attention, {*q, *qkv}, query));
+  if (gated) {
+    gate = apply("sigmoid", {*gate}, per_token("gate", "T x q x b", query));
+    out = apply("attention output x gate", {*out, *gate},
+                per_token("gated output", "T x q x b", query));
+  }
   const TensorId partial =
       linear("o_proj", *out, query, per_token("attention projection", "T x H x b", model_.hidden));
   return reduced("attention projection, reduced", partial);
+}
+
+TensorId StepBuilder::recurrent(const AttentionSpec& attention, TensorId input) {
+  const models::StateSpec& state = attention.state;
+  const std::int64_t values = local(state.heads * state.head_rows);
+  // What the convolution sees, a gate or a state-space input as wide as the output, and what the
+  // decay is made of.
+  const std::int64_t mixed = local(state.inner + state.groups * state.group_size);
+  Variable projected(
+      graph_, linear("in_proj", input, model_.hidden,
+                     per_token("projected states", "T x (conv + values) x b", mixed + values)));
+  Variable decay(graph_, linear("in_proj of decays", input, model_.hidden,
+                                per_token("decays", "T x 2 heads x b", 2 * local(state.heads))));
+  Variable out(graph_, apply("recurrent output", {*projected, *decay},
+                             per_token("recurrent output", "T x values x b", values)));
+  out = apply("norm with gate", {*out, *projected},
+              per_token("normed output", "T x values x b", values));
+  const TensorId partial = linear("out_proj", *out, values,
+                                  per_token("recurrent projection", "T x H x b", model_.hidden));
+  return reduced("recurrent projection, reduced", partial);
 }
 
 TensorId StepBuilder::attend(const AttentionSpec& attention, const std::vector<TensorId>& reads,

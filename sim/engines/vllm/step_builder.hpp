@@ -177,6 +177,8 @@ class StepBuilder {
 
   TensorId attention(const LayerSpec& layer, TensorId input);
   TensorId qkv_attention(const LayerSpec& layer, TensorId input);
+  // A recurrent layer: what its projections make for each token, and its output.
+  TensorId recurrent(const AttentionSpec& attention, TensorId input);
   // The attention kernel with its output and softmax statistics.
   TensorId attend(const AttentionSpec& attention, const std::vector<TensorId>& reads,
                   std::int64_t width);

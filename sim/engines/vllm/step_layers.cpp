@@ -163,9 +163,11 @@ void StepBuilder::eager_layer(const LayerSpec& layer) {
 void StepBuilder::compiled_layer(const LayerSpec& layer) {
   const AttentionSpec& attention = layer.attention;
   const bool mla = attention.kind == AttentionKind::kMla;
-  const std::int64_t heads = local(attention.heads);
-  const std::int64_t query =
-      mla ? heads * (attention.mla.nope_dim + attention.mla.rope_dim) : heads * attention.head_dim;
+  const bool recurrent = has_state(attention.kind);
+  const std::int64_t heads = local(recurrent ? attention.state.heads : attention.heads);
+  const std::int64_t query = recurrent ? heads * attention.state.head_rows
+                             : mla     ? heads * (attention.mla.nope_dim + attention.mla.rope_dim)
+                                       : heads * attention.head_dim;
   const std::int64_t key = mla ? 0 : local_kv_heads(attention) * attention.head_dim;
   const std::int64_t out_width = mla ? heads * attention.mla.v_dim : query;
 
@@ -190,13 +192,19 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
                   attention.mla.q_lora_rank + attention.mla.kv_lora_rank + attention.mla.rope_dim));
     inputs = linear("q_proj", *latent, model_.hidden,
                     per_token("q", "T x heads x (nope + rope) x b", query));
+  } else if (recurrent) {
+    const models::StateSpec& state = attention.state;
+    inputs = linear("in_proj", normed_input, model_.hidden,
+                    per_token("projected states", "T x (conv + values) x b",
+                              local(state.inner + state.groups * state.group_size) + query));
   } else {
+    const std::int64_t queries = attention.query_gate ? 2 : 1;
     inputs = linear("qkv_proj", normed_input, model_.hidden,
-                    per_token("qkv", "T x (q + 2 kv) x b", query + 2 * key));
+                    per_token("qkv", "T x (q + 2 kv) x b", queries * query + 2 * key));
   }
   Variable rotated_q(graph_);
   Variable rotated_k(graph_);
-  if (!mla) {
+  if (!mla && !recurrent) {
     const OpId rotate = op("rotary embedding", {*inputs});
     rotated_q = graph_.make(rotate, per_token("rotated q", "T x q x b", query));
     rotated_k = graph_.make(rotate, per_token("rotated k", "T x kv x b", key));
@@ -206,7 +214,7 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
   previous_piece_end();
   if (mla) {
     mla_kernel(attention, *out);
-  } else if (kind_.attention != AttentionRun::kSkipped) {
+  } else if (!recurrent && kind_.attention != AttentionRun::kSkipped) {
     const OpId kernel = kernel_op("attention", {*out, *inputs});
     graph_.make(kernel, per_token_bytes("softmax statistics", "T x heads x 4", Bytes{4} * heads,
                                         Leaf::kWorkspaceAttention));
