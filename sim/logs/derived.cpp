@@ -65,9 +65,26 @@ void derive_sglang(Derivation& derive) {
   }
 }
 
+// An out-of-memory text names the card's memory.
+void total_of_failures(EngineRun& run) {
+  if (run.nearest(Figure::kTotal, 0) != nullptr) {
+    return;
+  }
+  for (const Failure& failure : run.failures) {
+    if (failure.oom && failure.oom->total) {
+      constexpr double kHalfStep = 0.005 * 1073741824.0;
+      run.readings.push_back({Figure::kTotal, failure.rank,
+                              static_cast<double>(failure.oom->total->count()), kHalfStep,
+                              failure.line, true});
+      return;
+    }
+  }
+}
+
 }  // namespace
 
 void derive_figures(EngineRun& run) {
+  total_of_failures(run);
   if (!run.engine) {
     return;
   }

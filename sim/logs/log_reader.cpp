@@ -1,6 +1,7 @@
 #include "sim/logs/log_reader.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,10 +29,11 @@ bool only_names(const Row& row) {
 // Sorts matched lines into engine starts.
 class Sorter {
  public:
-  Sorter(EngineLog& log, std::span<const Table> tables) : log_(log), matcher_(tables) {}
+  Sorter(EngineLog& log, const Matcher& matcher) : log_(log), matcher_(matcher) {}
 
   void take(const LogLine& line, std::int64_t number) {
-    for (const Match& match : matcher_.match(line.text)) {
+    matcher_.match(line.text, found_);
+    for (const Match& match : found_) {
       if (RunBuilder* run = run_for(match, line.stream, number)) {
         run->take(match, line.text, line.rank, number, log_.odd_numbers);
       }
@@ -53,10 +55,15 @@ class Sorter {
     std::int64_t line;
   };
 
+  // nullptr for a line that no start takes.
   RunBuilder* run_for(const Match& match, const std::string& stream, std::int64_t number) {
     const auto engine = match.table->engine;
-    RunBuilder* current = current_run(stream, engine);
     const Row& row = *match.row;
+    if (log_.further_runs > 0) {
+      log_.further_runs += row.starts ? 1 : 0;
+      return nullptr;
+    }
+    RunBuilder* current = current_run(stream, engine);
     if (current == nullptr && only_names(row)) {
       remember(match, stream, number);
       return nullptr;
@@ -65,10 +72,13 @@ class Sorter {
       return nullptr;  // a server's or a traceback's line beside no engine
     }
     if (current == nullptr || (row.starts && current->has_begun())) {
-      log_.further_runs += row.starts && runs_.size() >= kMostRuns ? 1 : 0;
+      if (runs_.size() == kMostRuns) {
+        log_.further_runs = 1;
+        return nullptr;
+      }
       current = begin(stream, engine, number);
     }
-    if (current != nullptr && engine) {
+    if (engine) {
       latest_[stream] = current;
     }
     return current;
@@ -99,9 +109,6 @@ class Sorter {
 
   RunBuilder* begin(const std::string& stream, std::optional<launch::Engine> engine,
                     std::int64_t number) {
-    if (runs_.size() >= kMostRuns) {
-      return nullptr;
-    }
     runs_.push_back(std::make_unique<RunBuilder>(stream, number));
     RunBuilder* run = runs_.back().get();
     if (engine) {
@@ -143,7 +150,8 @@ class Sorter {
   using Key = std::pair<std::string, std::optional<launch::Engine>>;
 
   EngineLog& log_;
-  Matcher matcher_;
+  const Matcher& matcher_;
+  std::vector<Match> found_;
   std::vector<std::unique_ptr<RunBuilder>> runs_;
   std::map<Key, RunBuilder*> current_;
   std::map<std::string, RunBuilder*> latest_;
@@ -174,10 +182,10 @@ void read_lines(workloads::LineReader& reader, EngineLog& log, Sorter& sorter) {
   log.unreadable_bytes = unwrapper.unreadable_bytes();
 }
 
-EngineLog read_with(workloads::LineReader& reader, std::span<const Table> tables) {
+EngineLog read_with(workloads::LineReader& reader, const Matcher& matcher) {
   EngineLog log;
   log.name = reader.name();
-  Sorter sorter(log, tables);
+  Sorter sorter(log, matcher);
   read_lines(reader, log, sorter);
   sorter.finish();
   return log;
@@ -200,13 +208,18 @@ constexpr std::int64_t kMostNoteLines = 16;
 
 // The readings of the engine whose words the notes use most; of that of `run`, if it is known.
 std::optional<EngineRun> read_notes(const std::string& text, const EngineRun* run) {
+  // Compiled once: it takes longer than most logs.
+  static const std::array<Matcher, 3> kMatchers = {Matcher(note_tables().subspan(0, 1)),
+                                                   Matcher(note_tables().subspan(1, 1)),
+                                                   Matcher(note_tables().subspan(2, 1))};
   std::optional<EngineRun> best;
-  for (const Table& table : note_tables()) {
+  for (std::size_t i = 0; i < kMatchers.size(); ++i) {
+    const Table& table = note_tables()[i];
     if (run != nullptr && run->engine && *run->engine != table.engine) {
       continue;
     }
     workloads::LineReader reader(text, "notes");
-    EngineLog notes = read_with(reader, {&table, 1});
+    EngineLog notes = read_with(reader, kMatchers[i]);
     if (!notes.runs.empty() &&
         (!best || notes.runs.front().readings.size() > best->readings.size())) {
       best = std::move(notes.runs.front());
@@ -230,7 +243,8 @@ void merge(EngineRun& run, const EngineRun& notes) {
 
 EngineLog read_all(workloads::LineReader& reader) {
   const std::string beginning(reader.peek(kMostNotes + 1));
-  EngineLog log = read_with(reader, log_tables());
+  static const Matcher kMatcher(log_tables());
+  EngineLog log = read_with(reader, kMatcher);
   if (beginning.size() <= kMostNotes && log.lines <= kMostNoteLines && log.runs.size() <= 1) {
     if (const auto notes = read_notes(beginning, log.runs.empty() ? nullptr : &log.runs.front())) {
       if (log.runs.empty()) {

@@ -71,28 +71,28 @@ Matcher::Matcher(std::span<const Table> tables) : compiled_(std::make_unique<Com
 
 Matcher::~Matcher() = default;
 
-const std::vector<Match>& Matcher::match(std::string_view line) {
-  found_.clear();
+void Matcher::match(std::string_view line, std::vector<Match>& found) const {
+  found.clear();
   const re2::StringPiece text(line.data(), line.size());
-  if (!compiled_->set.Match(text, &ids_)) {
-    return found_;
+  std::vector<int> ids;
+  if (!compiled_->set.Match(text, &ids)) {
+    return;
   }
-  std::sort(ids_.begin(), ids_.end());
-  for (const int id : ids_) {
+  std::sort(ids.begin(), ids.end());
+  for (const int id : ids) {
     const Compiled::Entry& entry = compiled_->entries[static_cast<std::size_t>(id)];
     std::array<re2::StringPiece, kMostCaptures + 1> groups;
     if (!entry.pattern.Match(text, 0, text.size(), re2::RE2::UNANCHORED, groups.data(),
                              static_cast<int>(entry.row->capture_count) + 1)) {
       continue;
     }
-    Match& match = found_.emplace_back();
+    Match& match = found.emplace_back();
     match.table = entry.table;
     match.row = entry.row;
     for (std::size_t i = 0; i < entry.row->capture_count; ++i) {
       match.groups[i] = {groups[i + 1].data(), groups[i + 1].size()};
     }
   }
-  return found_;
 }
 
 }  // namespace oomcast::logs

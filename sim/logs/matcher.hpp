@@ -1,6 +1,7 @@
 // Which rows of the tables a line matches, in one pass over the line, and what their groups hold.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -25,15 +26,12 @@ class Matcher {
   Matcher(const Matcher&) = delete;
   Matcher& operator=(const Matcher&) = delete;
 
-  // In the order of the tables. The result and its views live until the next call or until `line`
-  // goes.
-  const std::vector<Match>& match(std::string_view line);
+  // In the order of the tables; the views live as long as `line`.
+  void match(std::string_view line, std::vector<Match>& found) const;
 
  private:
   struct Compiled;
   std::unique_ptr<Compiled> compiled_;
-  std::vector<Match> found_;
-  std::vector<int> ids_;
 };
 
 }  // namespace oomcast::logs

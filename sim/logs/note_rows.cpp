@@ -24,14 +24,15 @@ constexpr std::array kVllmNotes = {
     note(row(R"((?:[Ww]eights?(?:/GPU)?|model weights):? {d}(?: GiB)?(?:[,;]| \||$))",
              gib(kWeights))),
     note(row(R"(\bKV(?: cache budget| pool)?:? {d} ?GiB)", gib(kAvailableKv))),
-    note(row(R"(\bbudget {d} GiB)", gib(kRequested))),
+    note(row(R"(requested budget {d} GiB)", gib(kRequested))),
+    note(row(R"(of a {d} GiB card)", gib(kTotal))),
     note(row(R"(: {d} GiB, [\d,]+ tokens)", gib(kAvailableKv))),
     note(row(R"(\| {d} GiB(?: \(\S+\))? \|)", gib(kAvailableKv))),
     note(row(R"({n}(?: |-)tokens?\b)", count(kKvTokens))),
     note(row(R"({n}-token KV cache)", count(kKvTokens))),
     note(row(R"(max concurrency {n}\b)", count(kMaxConcurrency))),
-    note(row(R"({n}x(?: \(TP\d+\))? max concurrency|\({n}x\))", count(kMaxConcurrency),
-             count(kMaxConcurrency))),
+    note(row(R"({n}x(?: vs [\d.]+x)?(?: \(TP\d+\))? max concurrency|\({n}x\))",
+             count(kMaxConcurrency), count(kMaxConcurrency))),
     note(row(R"(\b{n} blocks\b.*exceeds available Mamba)", count(kStateBlocks))),
     note(row(R"(CUDA-graph private pool {size})", Capture{kGraphPool, Unit::kAsWritten})),
     fails(note(row(R"(max_num_seqs {n} exceeds available Mamba cache blocks)", count(kMaxNumSeqs))),
@@ -68,15 +69,15 @@ constexpr std::array kTrtllmNotes = {
     note(row(R"({n} blocks x {n})", count(kKvBlocks), count(kBlockSize))),
     note(row(R"(= {n} tokens, {d} GiB)", count(kKvTokens), gib(kAvailableKv))),
     note(row(R"({d} GiB for max tokens \({n}\))", gib(kAvailableKv), count(kKvTokens))),
-    note(row(R"(\A[^;]*[^x]\b{n} blocks$)", count(kKvBlocks))),
+    note(row(R"(; {n} blocks\b)", count(kKvBlocks))),
 };
 
 }  // namespace
 
-std::span<const Table> note_tables() {
-  static const std::array<Table, 3> kTables = {{{launch::Engine::kVllm, kVllmNotes},
-                                                {launch::Engine::kSglang, kSglangNotes},
-                                                {launch::Engine::kTrtllm, kTrtllmNotes}}};
+std::span<const Table, kNoteTables> note_tables() {
+  static const std::array<Table, kNoteTables> kTables = {{{launch::Engine::kVllm, kVllmNotes},
+                                                          {launch::Engine::kSglang, kSglangNotes},
+                                                          {launch::Engine::kTrtllm, kTrtllmNotes}}};
   return kTables;
 }
 

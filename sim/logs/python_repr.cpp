@@ -133,7 +133,7 @@ class Reader {
     return take(quote) ? std::optional<OrderedJson>(std::move(out)) : std::nullopt;
   }
 
-  // <CUDAGraphMode.FULL: (2, 1)> reads as "CUDAGraphMode.FULL".
+  // <CUDAGraphMode.FULL: (2, 1)> reads as "FULL".
   std::optional<OrderedJson> enumeration() {
     const std::size_t close = text_.find('>', at_);
     if (close == std::string_view::npos) {
@@ -141,7 +141,8 @@ class Reader {
     }
     const std::string_view inside = text_.substr(at_ + 1, close - at_ - 1);
     at_ = close + 1;
-    return std::string(inside.substr(0, inside.find(':')));
+    const std::string_view member = inside.substr(0, inside.find(':'));
+    return std::string(member.substr(member.rfind('.') + 1));
   }
 
   std::string word() {

@@ -202,6 +202,12 @@ void RunBuilder::enter(const Row& row, std::size_t rank, std::int64_t number) {
 
 void RunBuilder::fail(const Row& row, std::string_view line, std::size_t rank,
                       std::int64_t number) {
+  // One line may match several rows.
+  if (number == last_failed_line_ && *row.failure == last_failed_kind_) {
+    return;
+  }
+  last_failed_line_ = number;
+  last_failed_kind_ = *row.failure;
   Failure failure;
   failure.kind = *row.failure;
   failure.rank = rank;
@@ -224,12 +230,9 @@ void RunBuilder::fail(const Row& row, std::string_view line, std::size_t rank,
     failure.phase = Phase::kRuntime;
   }
   for (Failure& known : run_.failures) {
-    // One line may match several rows, and the same error travels up through the processes.
-    const bool same_line = known.line == number;
-    const bool same_error =
-        known.kind == failure.kind && known.oom == failure.oom && (failure.oom || row.failed_in);
-    if (known.kind == failure.kind && (same_line || same_error)) {
-      known.repeats += same_line ? 0 : 1;
+    // The same error travels up through the processes.
+    if (known.kind == failure.kind && known.oom == failure.oom && (failure.oom || row.failed_in)) {
+      ++known.repeats;
       return;
     }
   }

@@ -41,6 +41,8 @@ class RunBuilder {
   std::map<std::pair<Figure, std::size_t>, std::size_t> places_;
   // Per rank, the phase that an open traceback tells.
   std::map<std::size_t, Phase> frames_;
+  std::int64_t last_failed_line_ = 0;
+  FailureKind last_failed_kind_ = FailureKind::kEngineError;
 };
 
 }  // namespace oomcast::logs

@@ -66,7 +66,8 @@ struct Table {
 // All tables, in the order in which their rows are tried.
 std::span<const Table> log_tables();
 // Short notes as people write them beside logs ("weights 15.11; KV 442750 K 27.02 V 27.02").
-std::span<const Table> note_tables();
+inline constexpr std::size_t kNoteTables = 3;
+std::span<const Table, kNoteTables> note_tables();
 
 std::span<const Row> vllm_rows();
 std::span<const Row> sglang_rows();

@@ -29,12 +29,13 @@ re2::RE2 with_size(std::string pattern) {
 struct Part {
   re2::RE2 pattern;
   std::optional<Bytes> TorchOom::*into;
+  std::string_view unit = {};  // of a number that is written without one
 };
 
 // The order matters where two wordings may stand in one text: the first that matches holds.
-const std::array<Part, 14>& parts() {
-  static const std::array<Part, 14> kParts = {{
-      {with_size("Tried to allocate {size}"), &TorchOom::tried},
+const std::array<Part, 17>& parts() {
+  static const std::array<Part, 17> kParts = {{
+      {with_size("[Tt]ried (?:to allocate )?{size}"), &TorchOom::tried},
       {with_size("total capac(?:i)?ty of {size}"), &TorchOom::total},
       {with_size("; {size} total capacity"), &TorchOom::total},
       {with_size("{size} (?:of which|of)[^.]*? is free"), &TorchOom::total},
@@ -48,6 +49,9 @@ const std::array<Part, 14>& parts() {
       {with_size("{size} (?:allocated )?in private pools"), &TorchOom::private_pools},
       {with_size("{size} is reserved by PyTorch but unallocated"), &TorchOom::unallocated},
       {with_size("{size} reserved but unallocated"), &TorchOom::unallocated},
+      {with_size(R"(\btotal (\d+\.\d+)[,;])"), &TorchOom::total, " GiB"},
+      {with_size(R"(\bfree (\d+\.\d+)[,;])"), &TorchOom::free, " GiB"},
+      {with_size(R"(\ballocated (\d+\.\d+)(?:[,;]|$))"), &TorchOom::allocated, " GiB"},
   }};
   return kParts;
 }
@@ -98,7 +102,7 @@ std::optional<TorchOom> read_torch_oom(std::string_view line) {
   for (const Part& part : parts()) {
     re2::StringPiece size;
     if (!(oom.*part.into) && re2::RE2::PartialMatch(piece(line), part.pattern, &size)) {
-      oom.*part.into = parse_torch_size(view(size));
+      oom.*part.into = parse_torch_size(std::string(view(size)) + std::string(part.unit));
     }
   }
   if (!oom.tried) {
@@ -140,7 +144,10 @@ std::optional<Bytes> TorchOom::other_processes() const {
   if (!total || !free || !process) {
     return std::nullopt;
   }
-  return std::max(Bytes{0}, *total - *free - *process);
+  // Three figures rounded to 0.01 GiB are no sign of another process.
+  constexpr Bytes kRounding{std::int64_t{16} << 20};
+  const Bytes rest = *total - *free - *process;
+  return rest > kRounding ? rest : Bytes{0};
 }
 
 }  // namespace oomcast::logs

@@ -12,7 +12,7 @@ using enum FailureKind;
 constexpr std::array kRows = {
     // ---- out of memory; the text itself is read by torch_oom.hpp
     fails(row(R"((?:CUDA|HIP) out of memory\. )"), kStartupOom),
-    fails(row(R"(Tried to allocate {size})"), kStartupOom),
+    fails(row(R"(\b[Tt]ried (?:to allocate )?{size})"), kStartupOom),
     fails(row(R"(CUDA (?:runtime )?error.*?out of memory)"), kStartupOom),
     fails(row(R"(CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED)"),
           kStartupOom),
