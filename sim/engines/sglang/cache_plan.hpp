@@ -1,0 +1,65 @@
+// How many tokens, recurrent states and requests fit into the memory left after loading (facts:
+// SGLang 1 and 3; kv_cache_configurator.py, pool_configurator.py). Pure arithmetic, in SGLang's own
+// doubles: a different rounding would be another number of tokens.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "sim/core/units.hpp"
+#include "sim/engines/outcome.hpp"
+#include "sim/engines/sglang/deployment.hpp"
+
+namespace oomcast::sglang {
+
+// Bytes on one rank.
+struct CacheSizes {
+  double full_token = 0;    // a token in all layers with full attention
+  double window_token = 0;  // ... in the layers of the window pool
+  Bytes state;              // one slot of recurrent state, all layers
+  // Releases that split by layers: a token in all layers, shaped like full ones.
+  double any_token = 0;
+  std::int64_t full_layers = 0;
+  std::int64_t window_layers = 0;
+  Tokens window;  // as the pools keep it
+};
+CacheSizes cache_sizes(const Deployment& deployment, int stage);
+
+// Bytes of K and V, or of the latent, of one token in one layer.
+double token_bytes(const Deployment& deployment, const models::KvLayerSpec& layer);
+
+// Free memory as SGLang reads it, the lowest of all ranks.
+struct FreeMemory {
+  Bytes before;  // weights
+  Bytes after;
+};
+
+struct CachePlan {
+  Tokens tokens;         // max_total_num_tokens
+  Tokens window_tokens;  // of the window pool; 0: none
+  std::int64_t state_slots = 0;
+  std::int64_t max_running = 0;
+  std::int64_t rows = 0;  // of the request table
+};
+
+// SGLang's own refusal.
+struct CacheRefusal {
+  OutcomeKind kind = OutcomeKind::kKvTooSmall;
+  Bytes short_by;
+  std::string message;
+};
+
+// The tokens alone, for pipelines: the stage with the fewest decides.
+struct CacheBudget {
+  Bytes kv;  // for K and V
+  std::int64_t state_slots = 0;
+};
+std::variant<CacheBudget, CacheRefusal> cache_budget(const Deployment& deployment,
+                                                     const CacheSizes& sizes,
+                                                     const FreeMemory& free);
+std::variant<CachePlan, CacheRefusal> cache_plan(const Deployment& deployment,
+                                                 const CacheSizes& sizes,
+                                                 const CacheBudget& budget);
+
+}  // namespace oomcast::sglang

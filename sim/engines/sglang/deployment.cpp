@@ -1,0 +1,135 @@
+#include "sim/engines/sglang/deployment.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/core/error.hpp"
+
+namespace oomcast::sglang {
+
+using models::AttentionKind;
+using models::FfnKind;
+
+namespace {
+
+template <typename Test>
+bool any_layer(const models::ModelSpec& model, Test test) {
+  return std::any_of(model.layer_kinds.begin(), model.layer_kinds.end(), test);
+}
+
+}  // namespace
+
+bool has_recurrent_state(const models::ModelSpec& model) {
+  return any_layer(model, [](const auto& layer) {
+    return layer.attention.kind >= AttentionKind::kMamba1 &&
+           layer.attention.kind <= AttentionKind::kLightning;
+  });
+}
+
+bool has_experts(const models::ModelSpec& model) {
+  return any_layer(model, [](const auto& layer) { return layer.ffn.kind == FfnKind::kMoe; });
+}
+
+bool has_mla(const models::ModelSpec& model) {
+  return any_layer(model,
+                   [](const auto& layer) { return layer.attention.kind == AttentionKind::kMla; });
+}
+
+models::ShardPlan Deployment::shard(int stage) const {
+  models::ShardPlan plan;
+  plan.tp = tp;
+  plan.pp = pp;
+  plan.pp_rank = stage;
+  plan.ep = ep;
+  plan.dtype = dtype;
+  plan.compute_major = gpu.compute_major;
+  plan.interleaved_rope_factor = 1;
+  plan.towers = !launch.on("language-only") && !launch.on("language-model-only");
+  if (!model->quantization) {
+    plan.online_quantization = launch.text("quantization").value_or("");
+  }
+  return plan;
+}
+
+models::ShardPlan Deployment::attention_shard(int stage) const {
+  models::ShardPlan plan = shard(stage);
+  plan.tp = attention_tp();
+  return plan;
+}
+
+std::vector<models::KvLayerSpec> Deployment::kv_layers(int stage) const {
+  std::vector<models::KvLayerSpec> layers = models::kv_layers(*model, attention_shard(stage));
+  if (state_dtype) {
+    for (models::KvLayerSpec& layer : layers) {
+      layer.recurrent_dtype = state_dtype;
+    }
+  }
+  return layers;
+}
+
+std::int64_t Deployment::extra_columns() const {
+  constexpr std::int64_t kExtra = 4;
+  if (!speculation) {
+    return kExtra;
+  }
+  const std::int64_t usual = kExtra + speculation->draft_tokens;
+  if (page_size.count() == 1) {
+    return usual;
+  }
+  const std::int64_t at_once =
+      std::max(speculation->steps * speculation->topk, speculation->draft_tokens);
+  return std::max(usual, 2 * at_once + page_size.count() - 1);
+}
+
+OrderedJson Deployment::resolved() const {
+  OrderedJson out;
+  out["attention_backend"] = prefill_backend;
+  out["decode_attention_backend"] = decode_backend;
+  out["mem_fraction_static"] = mem_fraction;
+  out["chunked_prefill_size"] = chunk;
+  out["max_prefill_tokens"] = max_prefill_tokens.count();
+  out["page_size"] = page_size.count();
+  out["attn_dp_size"] = attention_dp;
+  out["attn_tp_size"] = attention_tp();
+  out["disaggregation_mode"] = role == Role::kMixed     ? "null"
+                               : role == Role::kPrefill ? "prefill"
+                                                        : "decode";
+  out["decode_graph_bs"] = decode_sizes;
+  out["prefill_graph_tokens"] = prefill_sizes;
+  out["swa_full_tokens_ratio"] = window_ratio;
+  out["mamba_full_memory_ratio"] = state_ratio;
+  out["disable_radix_cache"] = !radix_cache;
+  out["disable_overlap_schedule"] = !overlap;
+  return out;
+}
+
+std::vector<Knob> Deployment::knobs() const {
+  using Kind = Knob::Kind;
+  std::vector<Knob> out = {
+      {Kind::kLonger, "context-length", static_cast<double>(max_model_len.count())},
+      {Kind::kFraction, "mem-fraction-static", mem_fraction},
+  };
+  if (!decode_sizes.empty()) {
+    out.push_back({Kind::kLess, "cuda-graph-max-bs", static_cast<double>(decode_sizes.back())});
+  }
+  if (chunk > 0) {
+    out.push_back({Kind::kLess, "chunked-prefill-size", static_cast<double>(chunk),
+                   static_cast<double>(page_size.count())});
+  }
+  if (max_running) {
+    out.push_back({Kind::kLess, "max-running-requests", static_cast<double>(*max_running)});
+  }
+  if (!decode_sizes.empty() || !prefill_sizes.empty()) {
+    out.push_back({Kind::kSwitch, "disable-cuda-graph"});
+  }
+  const int capability = 10 * gpu.compute_major + gpu.compute_minor;
+  constexpr int kFirstWithFloat8 = 89;
+  if (kv_dtype != models::DType::kFloat8 && capability >= kFirstWithFloat8) {
+    out.push_back({Kind::kValue, "kv-cache-dtype", 0, 1, "fp8_e4m3"});
+  }
+  out.push_back({Kind::kCards, "tensor-parallel-size", static_cast<double>(tp)});
+  return out;
+}
+
+}  // namespace oomcast::sglang

@@ -1,0 +1,215 @@
+#include "sim/engines/sglang/graph_capture.hpp"
+
+#include <algorithm>
+
+#include "sim/core/error.hpp"
+#include "sim/engines/startup_tag.hpp"
+
+namespace oomcast::sglang {
+namespace {
+
+constexpr auto kCaptureStream = allocator::StreamId{1};
+constexpr const char* kPhase = "capture";
+
+opgraph::StepShape shape_of(std::int64_t tokens) { return {tokens, tokens, tokens}; }
+
+}  // namespace
+
+GraphCapture::GraphCapture(const Deployment& deployment, int stage, const CachePlan& plan,
+                           CardMemory& memory)
+    : deployment_(deployment), stage_(stage), plan_(plan), memory_(memory) {
+  const models::LayerRange range = models::stage_layers(*deployment.model, deployment.shard(stage));
+  layers_ = range.end - range.begin;
+  // Larger batches than there are requests never run; the largest that can is captured.
+  for (const std::int64_t size : deployment.decode_sizes) {
+    if (size <= plan.max_running) {
+      decode_sizes_.push_back(size);
+    }
+  }
+  if (!deployment.decode_sizes.empty() && deployment.decode_sizes.back() > plan.max_running &&
+      (decode_sizes_.empty() || decode_sizes_.back() < plan.max_running)) {
+    decode_sizes_.push_back(plan.max_running);
+  }
+}
+
+bool GraphCapture::capture_prefills() {
+  if (deployment_.prefill_sizes.empty()) {
+    return true;
+  }
+  if (!make_static(prefill_inputs(deployment_, plan_)) || !make_logits_buffer()) {
+    return false;
+  }
+  memory_.use_stream(kCaptureStream);
+  bool fits = true;
+  for (auto size = deployment_.prefill_sizes.rbegin();
+       size != deployment_.prefill_sizes.rend() && fits; ++size) {
+    fits = capture(false, *size);
+  }
+  memory_.use_stream(allocator::StreamId::kDefault);
+  if (last_output_) {
+    memory_.free(*last_output_);
+    last_output_.reset();
+  }
+  memory_.empty_cache();
+  return fits;
+}
+
+bool GraphCapture::capture_decodes() {
+  if (decode_sizes_.empty()) {
+    return true;
+  }
+  if (!make_static(decode_inputs(deployment_, decode_sizes_.back())) || !make_logits_buffer()) {
+    return false;
+  }
+  memory_.use_stream(kCaptureStream);
+  bool fits = true;
+  for (auto size = decode_sizes_.rbegin(); size != decode_sizes_.rend() && fits; ++size) {
+    fits = make_static(decode_metadata(deployment_, *size)) && capture(true, *size);
+  }
+  memory_.use_stream(allocator::StreamId::kDefault);
+  memory_.empty_cache();
+  return fits;
+}
+
+bool GraphCapture::make_static(const Tensors& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [this](const opgraph::LiveTensor& tensor) {
+    return memory_.allocate(tensor.leaf, tensor.bytes, startup_tag(kPhase, tensor.leaf))
+        .has_value();
+  });
+}
+
+bool GraphCapture::make_logits_buffer() {
+  if (logits_made_ || decode_sizes_.empty()) {
+    return true;
+  }
+  logits_made_ = true;
+  return make_static(logits_buffer(deployment_, decode_sizes_.back()));
+}
+
+const opgraph::Program& GraphCapture::program(StepKind kind) {
+  const std::tuple key{kind.decode, kind.first_on_stream, kind.sums_allocate, kind.expert_padding};
+  auto found = programs_.find(key);
+  if (found == programs_.end()) {
+    found = programs_.emplace(key, opgraph::Program(step_graph(deployment_, stage_, kind))).first;
+  }
+  return found->second;
+}
+
+bool GraphCapture::capture(bool decode, std::int64_t size) {
+  const Bytes free_before = memory_.ledger().device_free();
+  const Bytes pool_before = memory_.ledger().at(Leaf::kGraphPool, Backing::kPrivatePool);
+  const Bytes allocated_before = memory_.torch().stats().allocated;
+  memory_.torch().reset_peaks();
+  if (!modules_loaded_) {
+    modules_loaded_ = true;
+    if (!memory_.take_outside(Leaf::kSystemContext, Backing::kContext,
+                              deployment_.rules.first_capture_modules)) {
+      return false;
+    }
+  }
+  if (!warm_up(decode, size)) {
+    return false;
+  }
+  CapturedGraph graph{decode ? "full" : "breakable", size, {}, driver_bytes(decode), {}, {}};
+  graph.warm_up_peak = memory_.torch().stats().allocated_peak - allocated_before;
+  const bool first_prefill = !decode && captured_.empty();
+  if (!record(decode, size) || (first_prefill && !make_outputs(size)) ||
+      !memory_.take_outside(Leaf::kGraphPool, Backing::kDriver, graph.driver)) {
+    return false;
+  }
+  graph.pool_growth = memory_.ledger().at(Leaf::kGraphPool, Backing::kPrivatePool) - pool_before;
+  graph.free_drop = free_before - memory_.ledger().device_free();
+  captured_.push_back(graph);
+  return true;
+}
+
+// Twice; the runner's variable holds the hidden states of one run until the next has returned.
+bool GraphCapture::warm_up(bool decode, std::int64_t size) {
+  constexpr int kRuns = 2;
+  for (int i = 0; i < kRuns; ++i) {
+    StepKind kind = step_kind(deployment_, decode, size);
+    kind.first_on_stream = stream_is_new_;
+    stream_is_new_ = false;
+    if (!run(program(kind), size, false)) {
+      return false;
+    }
+    if (decode) {
+      continue;
+    }
+    const std::int64_t row =
+        detail::checked_mul(deployment_.model->hidden, models::bits_of(deployment_.dtype) / 8);
+    const auto output =
+        memory_.allocate(Leaf::kRuntimeActivations, Bytes{detail::checked_mul(size, row)},
+                         startup_tag(kPhase, Leaf::kRuntimeActivations));
+    if (!output) {
+      return false;
+    }
+    if (last_output_) {
+      memory_.free(*last_output_);
+    }
+    last_output_ = output;
+  }
+  return true;
+}
+
+bool GraphCapture::record(bool decode, std::int64_t size) {
+  const opgraph::Program& recorded = program(step_kind(deployment_, decode, size));
+  // Pieces begin their captures themselves and do not empty the cache; torch.cuda.graph does.
+  memory_.begin_capture(decode);
+  const bool fits = run(recorded, size, !decode);
+  memory_.end_capture();
+  return fits;
+}
+
+// Runs a program; with `pieces` what lies between them happens in ordinary memory.
+bool GraphCapture::run(const opgraph::Program& program, std::int64_t size, bool pieces) {
+  const opgraph::OpGraph& graph = program.graph();
+  const opgraph::StepShape shape = shape_of(size);
+  std::vector<CardMemory::Tensor> live(graph.tensor_count());
+  bool inside = true;
+  std::uint32_t index = 0;
+  for (const opgraph::Program::Step& step : program.steps()) {
+    const bool wanted = !graph.info(opgraph::OpId{index++}).between_pieces;
+    if (pieces && wanted != inside) {
+      if (wanted) {
+        memory_.begin_capture(false);
+      } else {
+        memory_.end_capture();
+      }
+      inside = wanted;
+    }
+    for (const opgraph::TensorId id : step.made) {
+      const opgraph::TensorInfo& tensor = graph.info(id);
+      const auto made =
+          memory_.allocate(tensor.leaf, tensor.bytes.at(shape), startup_tag(kPhase, tensor.leaf));
+      if (!made) {
+        if (pieces && !inside) {
+          memory_.begin_capture(false);
+        }
+        return false;
+      }
+      live[index_of(id)] = *made;
+    }
+    for (const opgraph::TensorId id : step.freed) {
+      memory_.free(live[index_of(id)]);
+    }
+  }
+  return true;
+}
+
+// Hidden states of captured prefills go to one buffer of the largest size.
+bool GraphCapture::make_outputs(std::int64_t size) {
+  const std::int64_t row =
+      detail::checked_mul(deployment_.model->hidden, models::bits_of(deployment_.dtype) / 8);
+  return make_static({{"hidden states of prefills", "S x H x b", "", Leaf::kGraphStaticIo,
+                       Bytes{detail::checked_mul(size, row)}}});
+}
+
+Bytes GraphCapture::driver_bytes(bool decode) const {
+  const StartupRules& rules = deployment_.rules;
+  const Bytes nodes = rules.graph_node * (rules.graph_nodes_per_layer * layers_);
+  const std::int64_t pieces = decode ? 1 : layers_ + 1;
+  return align_up(nodes + rules.graph_executable * pieces, allocator::kDriverUnit);
+}
+
+}  // namespace oomcast::sglang

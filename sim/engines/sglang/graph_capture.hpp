@@ -1,0 +1,58 @@
+// CUDA graphs of one stage: each size runs twice to warm up and once into the graphs' private pool,
+// prefills in pieces around attention, decodes whole; the driver takes memory for the instantiated
+// graphs (facts: SGLang startup 3-5, runtime 11).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "sim/engines/rank_state.hpp"
+#include "sim/engines/sglang/cache_plan.hpp"
+#include "sim/engines/sglang/deployment.hpp"
+#include "sim/engines/sglang/resident.hpp"
+#include "sim/engines/sglang/step_program.hpp"
+
+namespace oomcast::sglang {
+
+class GraphCapture {
+ public:
+  // Everything given must outlive the captures.
+  GraphCapture(const Deployment& deployment, int stage, const CachePlan& plan, CardMemory& memory);
+
+  // Captured decode batches: those of the deployment that the request table has rows for.
+  [[nodiscard]] const std::vector<std::int64_t>& decode_sizes() const { return decode_sizes_; }
+  // Largest first. False after an out-of-memory (the card's message tells).
+  [[nodiscard]] bool capture_prefills();
+  [[nodiscard]] bool capture_decodes();
+  [[nodiscard]] const std::vector<CapturedGraph>& captured() const { return captured_; }
+
+ private:
+  bool make_static(const Tensors& tensors);
+  bool make_logits_buffer();
+  bool capture(bool decode, std::int64_t size);
+  bool warm_up(bool decode, std::int64_t size);
+  bool record(bool decode, std::int64_t size);
+  bool run(const opgraph::Program& program, std::int64_t size, bool pieces);
+  bool make_outputs(std::int64_t size);
+  [[nodiscard]] Bytes driver_bytes(bool decode) const;
+  const opgraph::Program& program(StepKind kind);
+
+  const Deployment& deployment_;
+  int stage_ = 0;
+  const CachePlan& plan_;
+  CardMemory& memory_;
+  std::int64_t layers_ = 0;
+  std::vector<std::int64_t> decode_sizes_;
+  // By decode, first on stream, sums that allocate, padding.
+  std::map<std::tuple<bool, bool, bool, std::int64_t>, opgraph::Program> programs_;
+  bool stream_is_new_ = true;
+  bool logits_made_ = false;
+  bool modules_loaded_ = false;
+  std::optional<CardMemory::Tensor> last_output_;  // of the warm-up before
+  std::vector<CapturedGraph> captured_;
+};
+
+}  // namespace oomcast::sglang

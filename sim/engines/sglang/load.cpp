@@ -1,0 +1,254 @@
+#include "sim/engines/sglang/load.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+#include "sim/core/error.hpp"
+
+namespace oomcast::sglang {
+namespace {
+
+using models::AttentionKind;
+using models::DType;
+using models::FfnKind;
+using models::TensorBytes;
+using models::WeightLeaf;
+
+Leaf ledger_leaf(WeightLeaf leaf) {
+  switch (leaf) {
+    case WeightLeaf::kScales:
+      return Leaf::kModelScales;
+    case WeightLeaf::kBuffers:
+      return Leaf::kModelBuffers;
+    case WeightLeaf::kWeights:
+      break;
+  }
+  return Leaf::kModelWeights;
+}
+
+// Divided over an attention group where groups attend on their own; the rest over all ranks.
+bool belongs_to_attention(const TensorBytes& tensor) {
+  const std::string_view name = tensor.name;
+  return name.starts_with("self_attn.") || name.starts_with("linear_attn.") ||
+         (tensor.layer < 0 && name.starts_with("embed_tokens"));
+}
+
+class Builder {
+ public:
+  Builder(const Deployment& deployment, int stage) : deployment_(deployment), stage_(stage) {}
+
+  LoadSequence build() {
+    const std::vector<TensorBytes> tensors = rank_tensors();
+    const std::vector<int> ropes = rope_order();
+    std::size_t next_rope = 0;
+    for (const TensorBytes& tensor : tensors) {
+      if (tensor.suffix == ".absorbed") {
+        continue;  // made afterwards, in two parts
+      }
+      if (tensor.rope_table) {
+        const int rope = next_rope < ropes.size() ? ropes[next_rope] : -1;
+        ++next_rope;
+        add_rope_table(tensor, rope);
+      } else {
+        created_.push_back({add(tensor.bytes, ledger_leaf(tensor.leaf)), &tensor});
+      }
+    }
+    if (deployment_.dummy_weights) {
+      initialise_dummies();
+    }
+    quantise_online(tensors);
+    absorb_mla();
+    return std::move(out_);
+  }
+
+ private:
+  struct Created {
+    std::uint32_t tensor;
+    const TensorBytes* source;
+  };
+
+  std::uint32_t add(Bytes bytes, Leaf leaf) {
+    out_.steps.push_back({LoadStep::Kind::kAllocate, next_, bytes, leaf});
+    return next_++;
+  }
+  void free(std::uint32_t tensor) {
+    out_.steps.push_back({LoadStep::Kind::kFree, tensor, {}, Leaf::kModelWeights});
+  }
+
+  // Online quantisation happens after loading: the tensors are created in 16 bits.
+  [[nodiscard]] std::vector<TensorBytes> rank_tensors() const {
+    models::ShardPlan whole = deployment_.shard(stage_);
+    models::ShardPlan group = deployment_.attention_shard(stage_);
+    online_ = !whole.online_quantization.empty();
+    whole.online_quantization.clear();
+    group.online_quantization.clear();
+    std::vector<TensorBytes> tensors = models::weights_on_rank(*deployment_.model, whole).tensors;
+    if (deployment_.attention_dp > 1) {
+      const std::vector<TensorBytes> others =
+          models::weights_on_rank(*deployment_.model, group).tensors;
+      OOMCAST_CHECK(others.size() == tensors.size(), "{} and {} tensors of one model",
+                    others.size(), tensors.size());
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        if (belongs_to_attention(tensors[i])) {
+          tensors[i] = others[i];
+        }
+      }
+    }
+    return tensors;
+  }
+
+  // Rope tables in the order in which layers first use them.
+  [[nodiscard]] std::vector<int> rope_order() const {
+    std::vector<int> order;
+    const models::LayerRange range =
+        models::stage_layers(*deployment_.model, deployment_.shard(stage_));
+    for (int i = range.begin; i < range.end; ++i) {
+      for (const models::TensorSpec& tensor : deployment_.model->layer(i).tensors) {
+        if (tensor.rope >= 0 && std::find(order.begin(), order.end(), tensor.rope) == order.end()) {
+          order.push_back(tensor.rope);
+        }
+      }
+    }
+    return order;
+  }
+
+  void add_rope_table(const TensorBytes& tensor, int rope) {
+    const Leaf leaf = ledger_leaf(tensor.leaf);
+    if (rope < 0) {
+      add(tensor.bytes, leaf);
+      return;
+    }
+    const models::RopeSpec& spec = deployment_.model->ropes.at(static_cast<std::size_t>(rope));
+    // Positions of a video run ahead elsewhere: tables are no longer than the text's.
+    const std::int64_t rows =
+        spec.multimodal ? spec.table_rows / models::kMultimodalRopeFactor : spec.table_rows;
+    const std::int64_t element =
+        deployment_.rules.fp32_rope_tables ? 4 : models::bits_of(deployment_.dtype) / 8;
+    const Bytes half{detail::checked_mul(rows, spec.rotary_dim) * 4 / 2};
+    const std::uint32_t angles = add(half, leaf);
+    const std::uint32_t cosines = add(half, leaf);
+    const std::uint32_t sines = add(half, leaf);
+    const std::uint32_t both = add(half * 2, leaf);
+    free(sines);
+    free(cosines);
+    free(angles);
+    out_.tables.push_back({both, rows, spec.rotary_dim, element});
+  }
+
+  // Random values of 8-bit floats are drawn in 16 bits and converted.
+  void initialise_dummies() {
+    for (const Created& created : created_) {
+      if (created.source->dtype != DType::kFloat8) {
+        continue;
+      }
+      const std::uint32_t drawn = add(created.source->bytes * 2, Leaf::kRuntimeIntermediates);
+      const std::uint32_t converted = add(created.source->bytes, Leaf::kRuntimeIntermediates);
+      free(drawn);
+      free(converted);
+    }
+  }
+
+  // Each linear layer in turn: its 8-bit copy, then the original goes.
+  void quantise_online(const std::vector<TensorBytes>& tensors) {
+    if (!online_) {
+      return;
+    }
+    models::ShardPlan plan = deployment_.shard(stage_);
+    const std::vector<TensorBytes> quantised =
+        models::weights_on_rank(*deployment_.model, plan).tensors;
+    std::size_t at = 0;
+    for (const TensorBytes& tensor : quantised) {
+      const bool scale = tensor.dtype != DType::kFloat8 && tensor.suffix != "";
+      if (scale) {
+        add(tensor.bytes, ledger_leaf(tensor.leaf));
+        continue;
+      }
+      while (at < tensors.size() && tensors[at].rope_table) {
+        ++at;
+      }
+      if (tensor.rope_table) {
+        continue;
+      }
+      const auto own = std::find_if(created_.begin(), created_.end(), [&](const Created& one) {
+        return one.source->name == tensor.name && one.source->layer == tensor.layer &&
+               one.source->suffix == tensor.suffix;
+      });
+      if (tensor.dtype == DType::kFloat8 && own != created_.end()) {
+        add(tensor.bytes, Leaf::kModelWeights);
+        free(own->tensor);
+      }
+    }
+  }
+
+  // kv_b_proj apart for keys and values, in 16 bits, beside the original.
+  void absorb_mla() {
+    const models::LayerRange range =
+        models::stage_layers(*deployment_.model, deployment_.shard(stage_));
+    const std::int64_t element = models::bits_of(deployment_.dtype) / 8;
+    for (int i = range.begin; i < range.end; ++i) {
+      const models::AttentionSpec& attention = deployment_.model->layer(i).attention;
+      if (attention.kind != AttentionKind::kMla) {
+        continue;
+      }
+      const std::int64_t heads = div_ceil(attention.heads, deployment_.attention_tp());
+      const std::int64_t latent = detail::checked_mul(heads, attention.mla.kv_lora_rank) * element;
+      add(Bytes{latent} * attention.mla.nope_dim, Leaf::kModelWeights);
+      add(Bytes{latent} * attention.mla.v_dim, Leaf::kModelWeights);
+    }
+  }
+
+  const Deployment& deployment_;
+  int stage_ = 0;
+  mutable bool online_ = false;
+  LoadSequence out_;
+  std::vector<Created> created_;
+  std::uint32_t next_ = 0;
+};
+
+}  // namespace
+
+LoadSequence expert_locations(const Deployment& deployment) {
+  LoadSequence out;
+  if (!deployment.rules.expert_locations || !has_experts(*deployment.model)) {
+    return out;
+  }
+  std::int64_t experts = 0;
+  for (const models::LayerSpec& layer : deployment.model->layer_kinds) {
+    experts = std::max(experts, layer.ffn.experts);
+  }
+  const std::int64_t layers = deployment.model->layer_count();
+  const Bytes map = Bytes{8} * detail::checked_mul(layers, experts) * experts;
+  const Bytes list = Bytes{8} * detail::checked_mul(layers, experts);
+  std::uint32_t next = 0;
+  const auto add = [&](Bytes bytes, Leaf leaf) {
+    out.steps.push_back({LoadStep::Kind::kAllocate, next++, bytes, leaf});
+  };
+  add(list, Leaf::kModelBuffers);         // physical to logical
+  add(map, Leaf::kModelBuffers);          // logical to physical
+  add(map, Leaf::kRuntimeIntermediates);  // while it is filled
+  add(Bytes{map.count() / 8}, Leaf::kRuntimeIntermediates);
+  add(map, Leaf::kRuntimeIntermediates);
+  add(list, Leaf::kModelBuffers);  // copies of each
+  for (const std::uint32_t temporary : {2U, 3U, 4U}) {
+    out.steps.push_back({LoadStep::Kind::kFree, temporary, {}, Leaf::kModelBuffers});
+  }
+  return out;
+}
+
+LoadSequence load_sequence(const Deployment& deployment, int stage) {
+  return Builder(deployment, stage).build();
+}
+
+std::int64_t rope_rows_needed(const Deployment& deployment) {
+  constexpr std::int64_t kMargin = 256;
+  constexpr std::int64_t kStep = 128;
+  constexpr std::int64_t kDraftFactor = 2;
+  std::int64_t ahead = 0;
+  if (deployment.speculation) {
+    ahead = kDraftFactor * detail::checked_mul(deployment.speculation->steps,
+                                               deployment.speculation->draft_tokens);
+  }
+  return align_up(deployment.max_model_len.count() + ahead + kMargin, kStep);
+}
+
+}  // namespace oomcast::sglang

@@ -1,0 +1,270 @@
+#include "sim/engines/sglang/resident.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/core/error.hpp"
+#include "sim/kernels/attention.hpp"
+#include "sim/kernels/preset.hpp"
+
+namespace oomcast::sglang {
+namespace {
+
+using models::AttentionKind;
+using models::KvLayerSpec;
+
+constexpr std::int64_t kInt32 = 4;
+constexpr std::int64_t kInt64 = 8;
+constexpr std::int64_t kFloat = 4;
+
+std::int64_t element_bytes(const Deployment& deployment) {
+  return models::bits_of(deployment.dtype) / 8;
+}
+
+class List {
+ public:
+  void add(const char* name, const char* formula, Leaf leaf, Bytes bytes) {
+    if (bytes > Bytes{0}) {
+      tensors_.push_back({name, formula, "", leaf, bytes});
+    }
+  }
+  Tensors take() { return std::move(tensors_); }
+
+ private:
+  Tensors tensors_;
+};
+
+bool windowed(const Deployment& deployment, const KvLayerSpec& layer) {
+  return deployment.window_pool &&
+         (layer.kind == AttentionKind::kSlidingWindow || layer.kind == AttentionKind::kChunked);
+}
+
+bool caches_tokens(const KvLayerSpec& layer) {
+  return !models::has_state(layer.kind) || layer.kind == AttentionKind::kCompressed;
+}
+
+// Slots are counted from one page on: page 0 takes padded writes.
+Bytes layer_pool(const Deployment& deployment, const CachePlan& plan, const KvLayerSpec& layer) {
+  const Tokens slots =
+      (windowed(deployment, layer) ? plan.window_tokens : plan.tokens) + deployment.page_size;
+  return Bytes{std::llround(token_bytes(deployment, layer) * static_cast<double>(slots.count()))};
+}
+
+void add_state(List& list, const Deployment& deployment, const CachePlan& plan,
+               const std::vector<KvLayerSpec>& layers) {
+  const std::int64_t slots = plan.state_slots + 1;  // one takes padded writes
+  Bytes conv;
+  Bytes recurrent;
+  for (const KvLayerSpec& layer : layers) {
+    if (!caches_tokens(layer)) {
+      conv += models::bytes_of(deployment.dtype, layer.conv_elements) * slots;
+      recurrent += models::bytes_of(layer.recurrent_dtype.value_or(deployment.dtype),
+                                    layer.recurrent_elements) *
+                   slots;
+    }
+  }
+  list.add("convolution states", "L x (slots + 1) x conv", Leaf::kKvPool, conv);
+  list.add("recurrent states", "L x (slots + 1) x state", Leaf::kKvPool, recurrent);
+}
+
+void add_layers(List& list, const Deployment& deployment, const CachePlan& plan,
+                const std::vector<KvLayerSpec>& layers, bool of_window) {
+  for (const KvLayerSpec& layer : layers) {
+    if (!caches_tokens(layer) || windowed(deployment, layer) != of_window) {
+      continue;
+    }
+    const Bytes both = layer_pool(deployment, plan, layer);
+    if (layer.kind == AttentionKind::kMla || deployment.rules.shared_kv_storage) {
+      list.add("KV of a layer", "(T + P) x heads x (dk + dv) x e", Leaf::kKvPool, both);
+    } else {
+      list.add("K of a layer", "(T + P) x heads x dk x e", Leaf::kKvPool, Bytes{both.count() / 2});
+      list.add("V of a layer", "(T + P) x heads x dv x e", Leaf::kKvPool,
+               Bytes{both.count() - both.count() / 2});
+    }
+  }
+}
+
+bool uses(const Deployment& deployment, const char* backend) {
+  return deployment.prefill_backend == backend || deployment.decode_backend == backend;
+}
+
+// Widest heads of one rank among layers of the window pool, or among the others.
+struct HeadShape {
+  std::int64_t heads = 0;
+  std::int64_t value_dim = 0;
+};
+HeadShape widest_heads(const Deployment& deployment, bool of_window) {
+  HeadShape shape;
+  for (const models::LayerSpec& layer : deployment.model->layer_kinds) {
+    const models::AttentionSpec& attention = layer.attention;
+    const bool window = attention.kind == AttentionKind::kSlidingWindow ||
+                        attention.kind == AttentionKind::kChunked;
+    if (attention.heads == 0 || models::has_state(attention.kind) ||
+        (of_window && !(window && deployment.window_pool))) {
+      continue;
+    }
+    const std::int64_t width =
+        attention.kind == AttentionKind::kMla ? attention.mla.kv_lora_rank : attention.v_head_dim;
+    if (width > shape.value_dim || of_window) {
+      shape = {div_ceil(attention.heads, deployment.attention_tp()), width};
+    }
+  }
+  return shape;
+}
+
+Bytes workspace(const Deployment& deployment, const char* name) {
+  return kernels::preset_bytes({.file = "kernels/attention.json",
+                                .name = name,
+                                .version = deployment.launch.version,
+                                .gpu = &deployment.gpu})
+      .value_or(Bytes{0});
+}
+
+constexpr Bytes kFlashInferPlan{std::int64_t{8} << 20};
+
+}  // namespace
+
+Tensors pools(const Deployment& deployment, const CachePlan& plan, int stage) {
+  List list;
+  const std::vector<KvLayerSpec> layers = deployment.kv_layers(stage);
+  list.add("request to token", "R x (C + extra) x 4", Leaf::kKvMetadata,
+           Bytes{kInt32} * detail::checked_mul(plan.rows, deployment.max_model_len.count() +
+                                                              deployment.extra_columns()));
+  if (plan.state_slots > 0) {
+    add_state(list, deployment, plan, layers);
+  }
+  add_layers(list, deployment, plan, layers, false);
+  add_layers(list, deployment, plan, layers, true);
+  const std::int64_t page = deployment.page_size.count();
+  if (plan.window_tokens > Tokens{0}) {
+    list.add("full to window slots", "(T + P + 1) x 8", Leaf::kKvMetadata,
+             Bytes{kInt64} * (plan.tokens.count() + page + 1));
+  }
+  list.add("free slots", "T / P x 8", Leaf::kKvMetadata,
+           Bytes{kInt64} * (plan.tokens.count() / page));
+  list.add("free window slots", "T / P x 8", Leaf::kKvMetadata,
+           Bytes{kInt64} * (plan.window_tokens.count() / page));
+  return list.take();
+}
+
+Bytes kv_pool_bytes(const Deployment& deployment, const CachePlan& plan, int stage) {
+  Bytes sum;
+  for (const KvLayerSpec& layer : deployment.kv_layers(stage)) {
+    if (caches_tokens(layer)) {
+      sum += layer_pool(deployment, plan, layer);
+    }
+  }
+  return sum;
+}
+
+Bytes state_pool_bytes(const Deployment& deployment, const CachePlan& plan, int stage) {
+  return plan.state_slots == 0 ? Bytes{0}
+                               : cache_sizes(deployment, stage).state * (plan.state_slots + 1);
+}
+
+Tensors attention_workspaces(const Deployment& deployment) {
+  List list;
+  if (uses(deployment, "flashinfer")) {
+    constexpr std::int64_t kWrappers = 4;  // ragged and paged prefill, verification, decode
+    list.add("FlashInfer workspace", "measured", Leaf::kWorkspaceAttention,
+             workspace(deployment, "sglang.flashinfer"));
+    for (std::int64_t i = 0; i < kWrappers; ++i) {
+      list.add("FlashInfer plan", "8 MiB", Leaf::kWorkspaceAttention, kFlashInferPlan);
+    }
+  }
+  if (uses(deployment, "trtllm_mha")) {
+    list.add("TRT-LLM attention workspace", "measured", Leaf::kWorkspaceAttention,
+             workspace(deployment, "sglang.trtllm_mha"));
+  }
+  if (uses(deployment, "trtllm_mla")) {
+    list.add("TRT-LLM MLA workspace", "measured", Leaf::kWorkspaceAttention,
+             workspace(deployment, "sglang.trtllm_mla"));
+  }
+  list.add("cuBLAS workspace", "by GPU generation", Leaf::kWorkspaceGemm,
+           deployment.cublas_workspace);
+  return list.take();
+}
+
+Tensors input_registry(const Deployment& deployment, const CachePlan& plan) {
+  List list;
+  if (deployment.rules.input_registry) {
+    const Bytes one = Bytes{kInt64} * plan.tokens.count();
+    list.add("input ids", "T x 8", Leaf::kModelBuffers, one);
+    list.add("positions", "T x 8", Leaf::kModelBuffers, one);
+    list.add("output slots", "T x 8", Leaf::kModelBuffers, one);
+    list.add("multimodal positions", "3 x T x 8", Leaf::kModelBuffers, one * 3);
+  }
+  return list.take();
+}
+
+Tensors logits_buffer(const Deployment& deployment, std::int64_t largest_batch) {
+  List list;
+  list.add("logits, fp32", "B x V x 4", Leaf::kGraphStaticIo,
+           Bytes{kFloat} * detail::checked_mul(largest_batch, deployment.model->vocabulary));
+  return list.take();
+}
+
+Tensors prefill_inputs(const Deployment& deployment, const CachePlan& plan) {
+  List list;
+  const std::int64_t tokens = deployment.prefill_sizes.back();
+  constexpr std::int64_t kTokenInputs = 3;    // ids, slots, positions
+  constexpr std::int64_t kRequestInputs = 6;  // lengths, prefixes, starts, rows
+  for (std::int64_t i = 0; i < kTokenInputs; ++i) {
+    list.add("prefill input", "S x 8", Leaf::kGraphStaticIo, Bytes{kInt64} * tokens);
+  }
+  for (std::int64_t i = 0; i < kRequestInputs; ++i) {
+    list.add("prefill request input", "requests x 8", Leaf::kGraphStaticIo,
+             Bytes{kInt64} * plan.max_running);
+  }
+  if (!deployment.model->towers.empty()) {
+    list.add(
+        "embeddings of prompts", "S x H x b", Leaf::kGraphStaticIo,
+        Bytes{element_bytes(deployment)} * detail::checked_mul(tokens, deployment.model->hidden));
+    list.add("multimodal positions", "3 x S x 8", Leaf::kGraphStaticIo, Bytes{kInt64} * tokens * 3);
+  }
+  return list.take();
+}
+
+Tensors decode_inputs(const Deployment& deployment, std::int64_t largest_batch) {
+  List list;
+  const std::int64_t page = deployment.page_size.count();
+  const std::int64_t pages = div_ceil(deployment.max_model_len.count(), page);
+  list.add("input embeddings", "B x H x b", Leaf::kGraphStaticIo,
+           Bytes{element_bytes(deployment)} *
+               detail::checked_mul(largest_batch, deployment.model->hidden));
+  const Bytes table = Bytes{kInt32} * detail::checked_mul(largest_batch, pages);
+  if (deployment.decode_backend == "fa3" || deployment.decode_backend == "fa4" ||
+      deployment.decode_backend == "trtllm_mha" || deployment.decode_backend == "flashmla" ||
+      deployment.decode_backend == "trtllm_mla") {
+    list.add("page table", "B x ceil(C / P) x 4", Leaf::kGraphStaticIo, table);
+    if (deployment.window_pool) {
+      list.add("window page table", "B x ceil(C / P) x 4", Leaf::kGraphStaticIo, table);
+    }
+    list.add("page indices", "ceil(C / P) x 8", Leaf::kGraphStaticIo, Bytes{kInt64} * pages);
+  } else if (deployment.decode_backend == "triton") {
+    const std::int64_t splits =
+        deployment.launch.integer("triton-attention-num-kv-splits").value_or(8);
+    for (const bool of_window : {false, true}) {
+      const HeadShape shape = widest_heads(deployment, of_window);
+      list.add("partial attention", "B x heads x splits x dv x 4", Leaf::kGraphStaticIo,
+               Bytes{kFloat} * detail::checked_mul(detail::checked_mul(largest_batch, splits),
+                                                   shape.heads * shape.value_dim));
+    }
+    list.add("KV indices", "B x C x 8", Leaf::kGraphStaticIo,
+             Bytes{kInt64} * detail::checked_mul(largest_batch, deployment.max_model_len.count()));
+  } else if (deployment.decode_backend == "flashinfer") {
+    list.add("KV indices", "B x C x 4", Leaf::kGraphStaticIo,
+             Bytes{kInt32} * detail::checked_mul(largest_batch, deployment.max_model_len.count()));
+  }
+  return list.take();
+}
+
+Tensors decode_metadata(const Deployment& deployment, std::int64_t /*batch*/) {
+  List list;
+  if (deployment.decode_backend == "flashinfer" && !has_mla(*deployment.model)) {
+    list.add("FlashInfer plan of a graph", "8 MiB", Leaf::kWorkspaceAttention, kFlashInferPlan);
+  }
+  return list.take();
+}
+
+}  // namespace oomcast::sglang

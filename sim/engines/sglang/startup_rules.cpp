@@ -1,0 +1,234 @@
+#include "sim/engines/sglang/startup_rules.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <optional>
+
+#include "models/data.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/json.hpp"
+
+namespace oomcast::sglang {
+namespace {
+
+constexpr const char* kFile = "engines/sglang/presets.json";
+constexpr std::int64_t kMost = std::int64_t{1} << 40;
+
+class Reader {
+ public:
+  Reader(const Json& file, const Version& version, Problems& problems)
+      : file_(file, kFile, "", problems), version_(version), problems_(problems) {}
+
+  [[nodiscard]] bool boolean(const std::string& key) const {
+    return typed<bool>(key, &Json::is_boolean, "true or false");
+  }
+  [[nodiscard]] double number(const std::string& key) const {
+    return typed<double>(key, &Json::is_number, "a number");
+  }
+  [[nodiscard]] std::int64_t integer(const std::string& key) const {
+    return typed<std::int64_t>(key, &Json::is_number_integer, "an integer");
+  }
+  [[nodiscard]] Json list(const std::string& key) const {
+    return typed<Json>(key, &Json::is_array, "a list");
+  }
+  [[nodiscard]] Version version(const std::string& key) const {
+    const auto value = parse_version(typed<std::string>(key, &Json::is_string, "a version"));
+    if (!value) {
+      complain("rules." + key, "a version");
+    }
+    return value.value_or(Version{});
+  }
+  template <typename Enum>
+  [[nodiscard]] Enum choice(const std::string& key,
+                            const std::map<std::string, Enum>& choices) const {
+    const auto found = choices.find(typed<std::string>(key, &Json::is_string, "a name"));
+    if (found == choices.end()) {
+      complain("rules." + key, "a known choice");
+      return {};
+    }
+    return found->second;
+  }
+
+  // A measured value; adds its provenance.
+  std::int64_t measured(const std::string& key, std::vector<std::string>& provenance) const {
+    const auto section = file_.object("measured");
+    const auto entry = section ? section->object(key) : std::nullopt;
+    const Json* row = entry ? row_of(entry->find("rows")) : nullptr;
+    if (row == nullptr || !row->at("value").is_number_integer()) {
+      complain("measured." + key, "rows with `since` and an integer `value`");
+      return 0;
+    }
+    const auto value = row->at("value").get<std::int64_t>();
+    std::string spread;
+    if (const auto mib = entry->number("uncertainty_mib")) {
+      spread = fmt::format(" +-{} MiB", *mib);
+    } else if (const auto percent = entry->number("uncertainty_percent")) {
+      spread = fmt::format(" +-{} %", *percent);
+    }
+    provenance.push_back(fmt::format("{} = {}{}: {} [{}]", key, value, spread,
+                                     entry->text("about").value_or(""),
+                                     entry->text("source").value_or("")));
+    return value;
+  }
+
+  [[nodiscard]] std::vector<std::string> names(const char* section, const char* key) const {
+    const auto view = file_.object(section);
+    return view ? view->texts(key).value_or(std::vector<std::string>{})
+                : std::vector<std::string>{};
+  }
+
+  [[nodiscard]] std::vector<ExpertPadding> expert_padding() const {
+    std::vector<ExpertPadding> out;
+    const auto section = file_.object("tuned_expert_padding");
+    const Json* rows = section ? section->find("rows") : nullptr;
+    for (const Json& row : rows != nullptr && rows->is_array() ? *rows : Json::array()) {
+      const JsonView view(row, kFile, "tuned_expert_padding.rows", problems_);
+      const auto count = [&](const char* key) { return view.integer(key, 1, kMost).value_or(1); };
+      out.push_back({count("experts"), count("width"), count("compute"), count("from_tokens"),
+                     count("block")});
+    }
+    return out;
+  }
+
+  [[nodiscard]] std::vector<MemoryClass> memory_classes() const {
+    std::vector<MemoryClass> out;
+    for (const Json& row : list("memory_classes")) {
+      const JsonView view(row, kFile, "rules.memory_classes", problems_);
+      MemoryClass one;
+      one.below_mib = view.integer("below_mib", 1, kMost).value_or(one.below_mib);
+      one.chunk = view.integer("chunk", 1, kMost).value_or(one.chunk);
+      one.decode = view.integer("decode", 1, kMost).value_or(one.decode);
+      one.decode_tp4 = view.integer("decode_tp4", 1, kMost).value_or(one.decode_tp4);
+      one.reserve_gib = view.number("reserve_gib").value_or(0);
+      one.reserve_rank_gib = view.number("reserve_rank_gib").value_or(0);
+      out.push_back(one);
+    }
+    if (out.empty()) {
+      complain("rules.memory_classes", "at least one class");
+      out.emplace_back();
+    }
+    return out;
+  }
+
+  [[nodiscard]] std::vector<std::pair<std::int64_t, double>> fraction_by_ranks() const {
+    std::vector<std::pair<std::int64_t, double>> out;
+    for (const Json& row : list("fraction_by_ranks")) {
+      if (!row.is_array() || row.size() != 2 || !row[0].is_number_integer() ||
+          !row[1].is_number()) {
+        complain("rules.fraction_by_ranks", "pairs of ranks and fraction");
+        break;
+      }
+      out.emplace_back(row[0].get<std::int64_t>(), row[1].get<double>());
+    }
+    return out;
+  }
+
+ private:
+  void complain(const std::string& key, const char* expected) const {
+    problems_.add({kFile, key, to_string(version_), expected, ""});
+  }
+
+  // The last row whose `since` is not above the version; the first for older ones.
+  [[nodiscard]] const Json* row_of(const Json* rows) const {
+    const Json* found = nullptr;
+    if (rows == nullptr || !rows->is_array()) {
+      return found;
+    }
+    for (const Json& row : *rows) {
+      const auto since = row.is_object() && row.contains("since") && row["since"].is_string()
+                             ? parse_version(row["since"].get<std::string>())
+                             : std::nullopt;
+      if (!since || !row.contains("value")) {
+        return nullptr;
+      }
+      if (*since <= version_ || found == nullptr) {
+        found = &row;
+      }
+    }
+    return found;
+  }
+
+  template <typename T>
+  [[nodiscard]] T typed(const std::string& key, bool (Json::*is_right)() const noexcept,
+                        const char* expected) const {
+    const auto section = file_.object("rules");
+    const Json* row = section ? row_of(section->find(key)) : nullptr;
+    if (row == nullptr || !(row->at("value").*is_right)()) {
+      complain("rules." + key, expected);
+      return T{};
+    }
+    return row->at("value").get<T>();
+  }
+
+  JsonView file_;
+  Version version_;
+  Problems& problems_;
+};
+
+void read_measured(const Reader& read, StartupRules& rules) {
+  auto& notes = rules.provenance;
+  rules.graph_node = kKiB * read.measured("graph_node_kib", notes);
+  rules.graph_executable = kKiB * read.measured("graph_executable_kib", notes);
+  rules.graph_nodes_per_layer = read.measured("graph_nodes_per_layer", notes);
+  rules.first_capture_modules = kMiB * read.measured("first_capture_modules_mib", notes);
+  rules.load_modules = kMiB * read.measured("load_modules_mib", notes);
+  rules.delta_net_workspace = kMiB * read.measured("delta_net_workspace_mib", notes);
+}
+
+}  // namespace
+
+StartupRules startup_rules_for(const Version& version) {
+  const Json file = models::embedded_json(kFile);
+  Problems problems;
+  const Reader read(file, version, problems);
+  StartupRules rules;
+  rules.fraction = read.choice<FractionRule>("fraction", {{"by_ranks", FractionRule::kByRanks},
+                                                          {"by_class", FractionRule::kByClass},
+                                                          {"by_use", FractionRule::kByUse}});
+  rules.fraction_by_ranks = read.fraction_by_ranks();
+  rules.fraction_unknown_card = read.number("fraction_unknown_card");
+  rules.classes = read.memory_classes();
+  rules.capture_list = read.choice<CaptureList>(
+      "capture_list",
+      {{"steps_of_8", CaptureList::kStepsOf8}, {"widening", CaptureList::kWidening}});
+  rules.decode_cut_to_requests = read.boolean("decode_cut_to_requests");
+  rules.speculative_reserve = kMiB * read.integer("speculative_reserve_mib");
+  rules.standalone_reserve = kMiB * read.integer("standalone_reserve_mib");
+  rules.prefill_graphs_by_default = read.boolean("prefill_graphs_by_default");
+  rules.prefill_reserve = read.choice<PrefillReserve>(
+      "prefill_graph_reserve", {{"tokens_after_floor", PrefillReserve::kTokensAfterFloor},
+                                {"per_size", PrefillReserve::kPerSize}});
+  rules.mla_graph_reserve = kMiB * read.integer("mla_graph_reserve_mib");
+  rules.prefill_max_mla = read.integer("prefill_max_mla");
+  rules.disaggregated_activation = read.boolean("disaggregated_activation");
+  rules.deepep_reserve = kMiB * read.integer("deepep_reserve_mib");
+  rules.multimodal_factor = read.boolean("multimodal_factor");
+  rules.multimodal_reservation = read.boolean("multimodal_reservation");
+  rules.draft_before_pool = read.boolean("draft_before_pool");
+  rules.unequal_values_in_cell = read.boolean("unequal_values_in_cell");
+  rules.sparse_fp8_row = read.boolean("sparse_fp8_row");
+  rules.hybrid_windows = read.boolean("hybrid_windows");
+  rules.window_split_by_bytes = read.boolean("window_split_by_bytes");
+  rules.state_padding_slot = read.boolean("state_padding_slot");
+  rules.request_padding_row = read.boolean("request_padding_row");
+  rules.pool_caps_given_requests = read.boolean("pool_caps_given_requests");
+  rules.speculative_requests = read.integer("speculative_requests");
+  rules.input_registry = read.boolean("input_registry");
+  rules.shared_kv_storage = read.boolean("shared_kv_storage");
+  rules.fp32_rope_tables = read.boolean("fp32_rope_tables");
+  rules.rope_tables_extended = read.boolean("rope_tables_extended");
+  rules.expert_locations = read.boolean("expert_locations");
+  rules.quoted_self = read.boolean("quoted_self");
+  rules.weights_leave_nothing = read.boolean("weights_leave_nothing");
+  rules.fa3_by_default = read.boolean("fa3_by_default");
+  rules.torch = read.version("torch");
+  rules.windowed_architectures = read.names("windowed_architectures", "names");
+  rules.breakable_multimodal = read.names("breakable_multimodal", "families");
+  rules.expert_padding = read.expert_padding();
+  read_measured(read, rules);
+  problems.raise_if_any();
+  return rules;
+}
+
+}  // namespace oomcast::sglang

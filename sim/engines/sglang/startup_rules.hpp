@@ -1,0 +1,99 @@
+// What differs between SGLang versions in startup accounting, resolved from
+// models/engines/sglang/presets.json. A version that only changes values needs new rows there and
+// nothing here.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "sim/core/units.hpp"
+#include "sim/core/version.hpp"
+
+namespace oomcast::sglang {
+
+// Where the default of --mem-fraction-static comes from.
+enum class FractionRule { kByRanks, kByClass, kByUse };
+
+// Batch sizes of decode graphs.
+enum class CaptureList { kStepsOf8, kWidening };
+
+// What captured prefills add to the reserve.
+enum class PrefillReserve { kTokensAfterFloor, kPerSize };
+
+// Defaults by the memory that nvidia-smi prints.
+struct MemoryClass {
+  std::int64_t below_mib = std::numeric_limits<std::int64_t>::max();
+  std::int64_t chunk = 8192;
+  std::int64_t decode = 256;      // largest captured batch
+  std::int64_t decode_tp4 = 256;  // ... from four tensor-parallel ranks on
+  double reserve_gib = 0;         // kByClass
+  double reserve_rank_gib = 0;    // and for each rank
+};
+
+// A tuned configuration of the expert kernel whose rows are padded.
+struct ExpertPadding {
+  std::int64_t experts = 0;
+  std::int64_t width = 0;
+  std::int64_t compute = 0;
+  std::int64_t from_tokens = 0;
+  std::int64_t block = 0;
+};
+
+struct StartupRules {
+  FractionRule fraction = FractionRule::kByUse;
+  std::vector<std::pair<std::int64_t, double>> fraction_by_ranks;  // from so many ranks on
+  double fraction_unknown_card = 0.88;
+  std::vector<MemoryClass> classes;
+  CaptureList capture_list = CaptureList::kWidening;
+  bool decode_cut_to_requests = false;
+  Bytes speculative_reserve;
+  Bytes standalone_reserve;
+  bool prefill_graphs_by_default = false;
+  PrefillReserve prefill_reserve = PrefillReserve::kPerSize;
+  Bytes mla_graph_reserve;           // instead of the reserve by size; 0: none
+  std::int64_t prefill_max_mla = 0;  // tokens of the largest captured prefill
+  bool disaggregated_activation = false;
+  Bytes deepep_reserve;
+  bool multimodal_factor = false;
+  bool multimodal_reservation = false;
+  bool draft_before_pool = false;  // draft weights lower the budget, and its KV is in the cell
+  bool unequal_values_in_cell = false;
+  bool sparse_fp8_row = false;
+  bool hybrid_windows = false;  // windowed layers may have a pool of their own
+  bool window_split_by_bytes = false;
+  bool state_padding_slot = false;  // counted in the budget; allocated in any case
+  bool request_padding_row = false;
+  bool pool_caps_given_requests = false;
+  std::int64_t speculative_requests = 48;
+  bool input_registry = false;     // 48 B of inputs for each pool token
+  bool shared_kv_storage = false;  // K and V of a layer are one allocation
+  bool fp32_rope_tables = true;
+  bool rope_tables_extended = false;  // to the context length and a margin, before sizing
+  bool expert_locations = false;
+  bool quoted_self = false;            // in the text of an error
+  bool weights_leave_nothing = false;  // an error of its own
+  bool fa3_by_default = false;
+  Version torch;
+
+  std::vector<std::string> windowed_architectures;
+  std::vector<std::string> breakable_multimodal;  // families
+  std::vector<ExpertPadding> expert_padding;
+
+  // Measured quantities, with the uncertainty the file states.
+  Bytes graph_node;
+  Bytes graph_executable;
+  std::int64_t graph_nodes_per_layer = 0;
+  Bytes first_capture_modules;
+  Bytes load_modules;
+  Bytes delta_net_workspace;
+
+  // "graph_node_kib = 8 +-25 %: about [source]" for every measured value above.
+  std::vector<std::string> provenance;
+};
+
+// Throws ConfigError if the preset file (or its replacement) lacks a row or has a wrong type.
+StartupRules startup_rules_for(const Version& version);
+
+}  // namespace oomcast::sglang

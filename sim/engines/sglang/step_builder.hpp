@@ -1,0 +1,100 @@
+// The builder behind step_graph(): one member a piece of SGLang's model code. Internal to this
+// folder.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/engines/sglang/step_program.hpp"
+
+namespace oomcast::sglang {
+
+class StepBuilder {
+  using Affine = opgraph::Affine;
+  using AttentionSpec = models::AttentionSpec;
+  using FfnSpec = models::FfnSpec;
+  using LayerSpec = models::LayerSpec;
+  using OpGraph = opgraph::OpGraph;
+  using OpId = opgraph::OpId;
+  using ShapeVar = opgraph::ShapeVar;
+  using TensorId = opgraph::TensorId;
+  using TensorInfo = opgraph::TensorInfo;
+  using Variable = opgraph::Variable;
+
+ public:
+  StepBuilder(const Deployment& deployment, int stage, StepKind kind);
+  OpGraph build();
+
+ private:
+  // ---- sizes
+  // -------------------------------------------------------------------------------------
+
+  [[nodiscard]] std::int64_t per_attention_rank(std::int64_t size) const {
+    return div_ceil(size, deployment_.attention_tp());
+  }
+  [[nodiscard]] std::int64_t per_rank(std::int64_t size) const {
+    return div_ceil(size, deployment_.tp);
+  }
+  // T x width x b, or in fp32.
+  [[nodiscard]] TensorInfo per_token(std::string name, std::string formula, std::int64_t width,
+                                     Leaf leaf = Leaf::kRuntimeActivations) const {
+    return bytes_per_token(std::move(name), std::move(formula), element_ * width, leaf);
+  }
+  [[nodiscard]] static TensorInfo bytes_per_token(std::string name, std::string formula,
+                                                  Bytes bytes,
+                                                  Leaf leaf = Leaf::kRuntimeIntermediates) {
+    return {std::move(name), std::move(formula), leaf, Affine::per(ShapeVar::kTokens, bytes)};
+  }
+
+  // ---- small pieces
+  // ------------------------------------------------------------------------------
+
+  OpId op(std::string name, const std::vector<TensorId>& reads) {
+    return graph_.op(std::move(name), scope_, reads);
+  }
+  TensorId apply(std::string name, const std::vector<TensorId>& reads, TensorInfo out) {
+    return graph_.make(op(std::move(name), reads), std::move(out));
+  }
+  // A linear layer; 8-bit ones quantise their input first.
+  TensorId linear(std::string name, TensorId input, std::int64_t in_width, TensorInfo out);
+  // The sum over ranks of a row-parallel layer.
+  TensorId reduced(TensorId partial, int ranks);
+  // Norm over hidden and residual, in place but for the first.
+  void add_and_norm(Variable& hidden, Variable& residual, TensorId input);
+
+  // ---- layers
+  // ------------------------------------------------------------------------------------
+
+  void layer(const LayerSpec& spec);
+  TensorId attention(const AttentionSpec& attention, TensorId input);
+  TensorId qkv_attention(const AttentionSpec& attention, TensorId input);
+  TensorId mla(const AttentionSpec& attention, TensorId input);
+  TensorId mla_decode(const AttentionSpec& attention, TensorId query, TensorId latent);
+  TensorId mla_prefill(const AttentionSpec& attention, TensorId query, TensorId latent);
+  TensorId recurrent(const AttentionSpec& attention, TensorId input);
+  // The kernel between the pieces, with what it allocates beside its output.
+  void attention_kernel(const AttentionSpec& attention, const std::vector<TensorId>& reads);
+
+  TensorId feed_forward(const LayerSpec& spec, TensorId input);
+  TensorId mlp(std::int64_t width, bool gated, TensorId input);
+  TensorId experts(const LayerSpec& spec, TensorId input);
+  void expert_caches(const FfnSpec& ffn, const std::vector<TensorId>& reads, bool fused_shared);
+
+  void logits();
+
+  const Deployment& deployment_;
+  const models::ModelSpec& model_;
+  models::LayerRange layers_;
+  StepKind kind_;
+  Bytes element_;
+  bool quantised_inputs_ = false;
+  OpGraph graph_;
+  std::string scope_;
+  Variable hidden_;
+  Variable residual_;
+  bool cublas_made_ = false;
+};
+
+}  // namespace oomcast::sglang

@@ -1,0 +1,248 @@
+// Attention and feed-forward layers of a step.
+#include "sim/engines/sglang/step_builder.hpp"
+
+namespace oomcast::sglang {
+
+using models::AttentionKind;
+using models::AttentionSpec;
+using models::FfnKind;
+using models::FfnSpec;
+using models::LayerSpec;
+using opgraph::Affine;
+using opgraph::OpId;
+using opgraph::TensorId;
+using opgraph::Variable;
+
+namespace {
+
+// Shared experts run as one more routed expert, unless a gate weighs them.
+bool fuses_shared_experts(const Deployment& deployment, const LayerSpec& layer) {
+  const FfnSpec& ffn = layer.ffn;
+  return ffn.shared_width > 0 && ffn.shared_width % ffn.expert_width == 0 &&
+         !deployment.launch.on("disable-shared-experts-fusion") && deployment.ep == 1 &&
+         std::none_of(layer.tensors.begin(), layer.tensors.end(), [](const auto& tensor) {
+           return tensor.name.find("shared_expert_gate") != std::string_view::npos;
+         });
+}
+
+}  // namespace
+
+// ---- attention
+// -----------------------------------------------------------------------------------
+
+TensorId StepBuilder::attention(const AttentionSpec& attention, TensorId input) {
+  if (attention.kind == AttentionKind::kMla) {
+    return mla(attention, input);
+  }
+  return models::has_state(attention.kind) ? recurrent(attention, input)
+                                           : qkv_attention(attention, input);
+}
+
+TensorId StepBuilder::qkv_attention(const AttentionSpec& attention, TensorId input) {
+  const std::int64_t query = per_attention_rank(attention.heads) * attention.head_dim;
+  const std::int64_t kv_heads = std::max<std::int64_t>(1, per_attention_rank(attention.kv_heads));
+  const std::int64_t keys =
+      attention.kv_from_layer ? 0 : kv_heads * (attention.head_dim + attention.v_head_dim);
+  const Variable qkv(graph_, linear("qkv_proj", input, model_.hidden,
+                                    per_token("qkv", "T x (q + k + v) x b", query + keys)));
+  const Variable out(graph_,
+                     apply("attention output", {*qkv},
+                           per_token("attention output", "T x heads x dv x b",
+                                     per_attention_rank(attention.heads) * attention.v_head_dim)));
+  attention_kernel(attention, {*qkv, *out});
+  return reduced(
+      linear("o_proj", *out, query, per_token("attention projection", "T x H x b", model_.hidden)),
+      deployment_.attention_tp());
+}
+
+void StepBuilder::attention_kernel(const AttentionSpec& attention,
+                                   const std::vector<TensorId>& reads) {
+  const OpId kernel = op("attention", reads);
+  if (!kind_.decode) {
+    graph_.set_between_pieces(kernel);
+  }
+  graph_.make(kernel, bytes_per_token("softmax statistics", "T x heads x 4",
+                                      Bytes{4} * per_attention_rank(attention.heads),
+                                      Leaf::kWorkspaceAttention));
+}
+
+TensorId StepBuilder::mla(const AttentionSpec& attention, TensorId input) {
+  const models::MlaSpec& sizes = attention.mla;
+  const std::int64_t query =
+      per_attention_rank(attention.heads) * (sizes.nope_dim + sizes.rope_dim);
+  Variable q(graph_);
+  Variable latent(graph_);
+  if (sizes.q_lora_rank > 0) {
+    latent = linear("fused_qkv_a_proj", input, model_.hidden,
+                    per_token("q and kv latents", "T x (q_rank + kv_rank + rope) x b",
+                              sizes.q_lora_rank + sizes.kv_lora_rank + sizes.rope_dim));
+    const Variable normed(graph_,
+                          apply("q_a_layernorm", {*latent},
+                                per_token("normed q latent", "T x q_rank x b", sizes.q_lora_rank)));
+    q = linear("q_b_proj", *normed, sizes.q_lora_rank,
+               per_token("q", "T x heads x (nope + rope) x b", query));
+  } else {
+    q = linear("q_proj", input, model_.hidden,
+               per_token("q", "T x heads x (nope + rope) x b", query));
+    latent = linear(
+        "kv_a_proj", input, model_.hidden,
+        per_token("kv latent", "T x (kv_rank + rope) x b", sizes.kv_lora_rank + sizes.rope_dim));
+  }
+  return kind_.decode ? mla_decode(attention, *q, *latent) : mla_prefill(attention, *q, *latent);
+}
+
+TensorId StepBuilder::mla_decode(const AttentionSpec& attention, TensorId query, TensorId latent) {
+  const models::MlaSpec& sizes = attention.mla;
+  const std::int64_t heads = per_attention_rank(attention.heads);
+  const Variable absorbed(graph_, apply("absorb q", {query},
+                                        per_token("absorbed q", "T x heads x kv_rank x b",
+                                                  heads * sizes.kv_lora_rank)));
+  const Variable joined(graph_,
+                        apply("concatenate q", {query, *absorbed},
+                              per_token("q in the latent space", "T x heads x (kv_rank + rope) x b",
+                                        heads * (sizes.kv_lora_rank + sizes.rope_dim))));
+  const Variable out(graph_, apply("attention output", {*joined, latent},
+                                   per_token("latent output", "T x heads x kv_rank x b",
+                                             heads * sizes.kv_lora_rank)));
+  attention_kernel(attention, {*out});
+  const Variable values(
+      graph_, apply("project values", {*out},
+                    per_token("attention output", "T x heads x v x b", heads * sizes.v_dim)));
+  return reduced(linear("o_proj", *values, heads * sizes.v_dim,
+                        per_token("attention projection", "T x H x b", model_.hidden)),
+                 deployment_.attention_tp());
+}
+
+TensorId StepBuilder::mla_prefill(const AttentionSpec& attention, TensorId query, TensorId latent) {
+  const models::MlaSpec& sizes = attention.mla;
+  const std::int64_t heads = per_attention_rank(attention.heads);
+  const Variable normed(
+      graph_, apply("kv_a_layernorm", {latent},
+                    per_token("normed kv latent", "T x kv_rank x b", sizes.kv_lora_rank)));
+  const Variable up(graph_, linear("kv_b_proj", *normed, sizes.kv_lora_rank,
+                                   per_token("keys and values", "T x heads x (nope + v) x b",
+                                             heads * (sizes.nope_dim + sizes.v_dim))));
+  const Variable keys(graph_, apply("concatenate k", {*up, latent},
+                                    per_token("keys", "T x heads x (nope + rope) x b",
+                                              heads * (sizes.nope_dim + sizes.rope_dim))));
+  const Variable out(
+      graph_, apply("attention output", {query, *keys, *up},
+                    per_token("attention output", "T x heads x v x b", heads * sizes.v_dim)));
+  attention_kernel(attention, {*out});
+  return reduced(linear("o_proj", *out, heads * sizes.v_dim,
+                        per_token("attention projection", "T x H x b", model_.hidden)),
+                 deployment_.attention_tp());
+}
+
+// Gated delta nets and Mamba: projections, convolution, the scan between the pieces, gated norm.
+TensorId StepBuilder::recurrent(const AttentionSpec& attention, TensorId input) {
+  const models::StateSpec& state = attention.state;
+  const std::int64_t inner = per_attention_rank(state.inner);
+  const std::int64_t groups = per_attention_rank(state.groups * state.group_size);
+  const std::int64_t heads = per_attention_rank(state.heads);
+  const bool delta = attention.kind == AttentionKind::kGatedDeltaNet;
+  const std::int64_t value = delta ? heads * state.head_rows : inner;
+  const std::int64_t mixed = inner + groups;
+  const Variable projected(
+      graph_, linear("in_proj", input, model_.hidden,
+                     per_token("projections", "T x (q + k + v + z) x b", mixed + value)));
+  const Variable small(
+      graph_, apply("in_proj of gates", {input}, per_token("gates", "T x 2 heads x b", 2 * heads)));
+  const Variable qkv(graph_, apply("split", {*projected},
+                                   per_token("mixed q, k, v", "T x (q + k + v) x b", mixed)));
+  const Variable gate(graph_, apply("split", {*projected}, per_token("z", "T x v x b", value)));
+  const Variable out(
+      graph_, apply("scan output", {*qkv, *small}, per_token("scan output", "T x v x b", value)));
+  const OpId scan = op("scan", {*qkv, *out});
+  if (!kind_.decode) {
+    graph_.set_between_pieces(scan);
+  }
+  const Variable normed(
+      graph_, apply("gated norm", {*out, *gate}, per_token("normed", "T x v x b", value)));
+  return reduced(linear("out_proj", *normed, value,
+                        per_token("attention projection", "T x H x b", model_.hidden)),
+                 deployment_.attention_tp());
+}
+
+// ---- feed-forward
+// --------------------------------------------------------------------------------
+
+TensorId StepBuilder::feed_forward(const LayerSpec& spec, TensorId input) {
+  const FfnSpec& ffn = spec.ffn;
+  if (ffn.kind == FfnKind::kMoe) {
+    return experts(spec, input);
+  }
+  return reduced(mlp(ffn.width, ffn.kind == FfnKind::kGated, input), deployment_.tp);
+}
+
+TensorId StepBuilder::mlp(std::int64_t width, bool gated, TensorId input) {
+  const std::int64_t own = per_rank(width);
+  const Variable up(graph_, linear(gated ? "gate_up_proj" : "up_proj", input, model_.hidden,
+                                   per_token("gate and up", gated ? "T x 2I x b" : "T x I x b",
+                                             gated ? 2 * own : own)));
+  const Variable active(graph_,
+                        apply("activation", {*up}, per_token("activated", "T x I x b", own)));
+  return linear("down_proj", *active, own, per_token("MLP output", "T x H x b", model_.hidden));
+}
+
+// The routed experts write over their input.
+TensorId StepBuilder::experts(const LayerSpec& spec, TensorId input) {
+  const FfnSpec& ffn = spec.ffn;
+  const bool fused = fuses_shared_experts(deployment_, spec);
+  Variable shared(graph_);
+  if (ffn.shared_width > 0 && !fused) {
+    shared = mlp(ffn.shared_width, ffn.gated, input);
+  }
+  const Variable router(graph_, linear("gate", input, model_.hidden,
+                                       per_token("router logits", "T x E x b", ffn.experts)));
+  const std::int64_t chosen = ffn.experts_per_token + (fused ? 1 : 0);
+  const Variable weights(
+      graph_,
+      apply("top-k", {*router}, bytes_per_token("expert weights", "T x k x 4", Bytes{4} * chosen)));
+  const Variable ids(graph_, apply("top-k", {*router},
+                                   bytes_per_token("expert ids", "T x k x 4", Bytes{4} * chosen)));
+  expert_caches(ffn, {input, *weights, *ids}, fused);
+  TensorId out = graph_.view(op("sum over experts", {input}), input, "routed output");
+  if (!shared.empty()) {
+    op("add shared experts", {out, *shared});
+  }
+  return reduced(out, deployment_.tp);
+}
+
+// Triton's fused experts: each product has its own buffer.
+void StepBuilder::expert_caches(const FfnSpec& ffn, const std::vector<TensorId>& reads,
+                                bool fused_shared) {
+  const std::int64_t chosen = ffn.experts_per_token + (fused_shared ? 1 : 0);
+  const std::int64_t width = deployment_.ep > 1 ? ffn.expert_width : per_rank(ffn.expert_width);
+  const std::int64_t gates = ffn.gated ? 2 : 1;
+  const std::int64_t inner = ffn.latent > 0 ? ffn.latent : model_.hidden;
+  const std::int64_t stored = ffn.experts + (fused_shared ? 1 : 0);
+  const Bytes padding = element_ * (kind_.expert_padding * (stored + 1));
+  const auto cache = [&](const char* name, const char* formula, std::int64_t columns, Bytes pad) {
+    opgraph::TensorInfo info = per_token(name, formula, chosen * columns, Leaf::kWorkspaceMoe);
+    info.bytes += Affine::fixed(pad * columns);
+    return info;
+  };
+  Variable aligned(graph_, apply("align experts", reads,
+                                 bytes_per_token("sorted rows", "T x k x 4", Bytes{4} * chosen,
+                                                 Leaf::kWorkspaceMoe)));
+  const Variable first(
+      graph_, apply("experts, first product", reads,
+                    cache("gate and up of experts", "T x k x 2I x b", gates * width, padding)));
+  if (quantised_inputs_) {
+    graph_.make(op("quantise input", {reads.front()}),
+                bytes_per_token("quantised input", "T x H", Bytes{inner}));
+  }
+  const Variable second(graph_,
+                        apply("experts, activation", {*first},
+                              cache("activated, of experts", "T x k x I x b", width, padding)));
+  const Variable third(graph_, apply("experts, second product", {*second},
+                                     cache("outputs of experts", "T x k x H x b", inner, {})));
+  if (quantised_inputs_) {
+    graph_.make(op("quantise activated", {*second}),
+                bytes_per_token("quantised activated", "T x k x I", Bytes{chosen * width}));
+  }
+  op("reduce", {*first, *second, *third});
+}
+
+}  // namespace oomcast::sglang

@@ -1,0 +1,164 @@
+#include "sim/engines/sglang/step_program.hpp"
+
+#include <algorithm>
+
+#include "sim/engines/sglang/step_builder.hpp"
+
+namespace oomcast::sglang {
+
+using models::AttentionKind;
+using models::FfnKind;
+using models::LayerSpec;
+using opgraph::Affine;
+using opgraph::OpGraph;
+using opgraph::OpId;
+using opgraph::ShapeVar;
+using opgraph::TensorId;
+using opgraph::TensorInfo;
+using opgraph::Variable;
+
+namespace {
+
+// A run of more alike layers than this repeats what the layers before did to memory.
+constexpr int kMostAlikeLayers = 5;
+
+bool quantises_inputs(const models::ModelSpec& model, const launch::Launch& launch) {
+  if (launch.text("quantization") == std::optional<std::string>("fp8")) {
+    return true;
+  }
+  const auto& quantization = model.quantization;
+  return quantization && quantization->weight_bits == 8 && quantization->format != "pack-quantized";
+}
+
+}  // namespace
+
+StepKind step_kind(const Deployment& deployment, bool decode, std::int64_t tokens) {
+  StepKind kind;
+  kind.decode = decode;
+  const std::int64_t row =
+      detail::checked_mul(deployment.model->hidden, models::bits_of(deployment.dtype) / 8);
+  kind.sums_allocate = Bytes{detail::checked_mul(tokens, row)} <= kCustomSum;
+  for (const LayerSpec& layer : deployment.model->layer_kinds) {
+    if (layer.ffn.kind != FfnKind::kMoe) {
+      continue;
+    }
+    const std::int64_t width = layer.ffn.expert_width / (deployment.ep > 1 ? 1 : deployment.tp);
+    for (const ExpertPadding& row_of : deployment.rules.expert_padding) {
+      if (row_of.experts == layer.ffn.experts && row_of.width == width &&
+          row_of.compute == deployment.gpu.compute_major && tokens >= row_of.from_tokens &&
+          !deployment.model->quantization) {
+        kind.expert_padding = row_of.block - 1;
+      }
+    }
+  }
+  return kind;
+}
+
+StepBuilder::StepBuilder(const Deployment& deployment, int stage, StepKind kind)
+    : deployment_(deployment),
+      model_(*deployment.model),
+      layers_(models::stage_layers(*deployment.model, deployment.shard(stage))),
+      kind_(kind),
+      element_(Bytes{models::bits_of(deployment.dtype) / 8}),
+      quantised_inputs_(quantises_inputs(*deployment.model, deployment.launch)),
+      hidden_(graph_),
+      residual_(graph_) {}
+
+OpGraph StepBuilder::build() {
+  scope_ = "embedding";
+  hidden_ = apply("embed", {}, per_token("hidden states", "T x H x b", model_.hidden));
+  const LayerSpec* previous = nullptr;
+  int alike = 0;
+  for (int i = layers_.begin; i < layers_.end; ++i) {
+    const LayerSpec& spec = model_.layer(i);
+    alike = previous == &spec ? alike + 1 : 1;
+    previous = &spec;
+    if (alike <= kMostAlikeLayers) {
+      scope_ = "layer " + std::to_string(i);
+      layer(spec);
+    }
+  }
+  scope_ = "output";
+  op("norm", {*hidden_});
+  if (kind_.decode) {
+    logits();
+  }
+  hidden_.drop();
+  residual_.drop();
+  return std::move(graph_);
+}
+
+void StepBuilder::logits() {
+  const OpId head = op("lm_head", {*hidden_});
+  const std::int64_t own = div_ceil(align_up(model_.vocabulary, 64), deployment_.tp);
+  TensorId rows = graph_.make(head, per_token("logits", "B x V/tp x b", own, Leaf::kRuntimeLogits));
+  if (deployment_.tp > 1) {
+    const Variable partial(graph_, rows);
+    rows = apply(
+        "all_gather", {rows},
+        per_token("logits of all ranks", "B x V x b", own * deployment_.tp, Leaf::kRuntimeLogits));
+  }
+  op("copy to the logits buffer", {rows});
+}
+
+TensorId StepBuilder::linear(std::string name, TensorId input, std::int64_t in_width,
+                             TensorInfo out) {
+  const OpId id = op(std::move(name), {input});
+  if (kind_.first_on_stream && !cublas_made_ && !quantised_inputs_) {
+    cublas_made_ = true;
+    TensorInfo workspace{"cuBLAS workspace", "by GPU generation", Leaf::kWorkspaceGemm,
+                         Affine::fixed(deployment_.cublas_workspace)};
+    workspace.kept = true;
+    graph_.make(id, std::move(workspace));
+  }
+  if (quantised_inputs_) {
+    graph_.make(id, bytes_per_token("quantised input", "T x K", Bytes{in_width}));
+    graph_.make(
+        id, bytes_per_token("input scales", "T x K / 128 x 4", Bytes{4} * div_ceil(in_width, 128)));
+  }
+  return graph_.make(id, std::move(out));
+}
+
+TensorId StepBuilder::reduced(TensorId partial, int ranks) {
+  if (ranks == 1 || !kind_.sums_allocate) {
+    return partial;
+  }
+  return apply("all_reduce", {partial}, per_token("sum over ranks", "T x H x b", model_.hidden));
+}
+
+void StepBuilder::add_and_norm(Variable& hidden, Variable& residual, TensorId input) {
+  if (residual.empty()) {
+    residual = graph_.view(op("residual", {input}), input, "residual");
+    hidden = apply("norm", {input}, per_token("normed", "T x H x b", model_.hidden));
+    return;
+  }
+  const OpId norm = op("add and norm", {input, *residual});
+  hidden = graph_.view(norm, input, "normed");
+}
+
+void StepBuilder::layer(const LayerSpec& spec) {
+  // The loop over the layers holds what it passed in until the layer returns.
+  Variable hidden(graph_);
+  Variable residual(graph_);
+  if (!residual_.empty()) {
+    residual = *residual_;
+  }
+  add_and_norm(hidden, residual, *hidden_);
+  if (spec.attention.kind != AttentionKind::kNone) {
+    hidden = attention(spec.attention, *hidden);
+    if (spec.ffn.kind != FfnKind::kNone) {
+      op("add and norm", {*hidden, *residual});
+    }
+  }
+  if (spec.ffn.kind != FfnKind::kNone) {
+    hidden = feed_forward(spec, *hidden);
+  }
+  hidden_ = *hidden;
+  residual_ = *residual;
+}
+
+OpGraph step_graph(const Deployment& deployment, int stage, StepKind kind) {
+  return StepBuilder(deployment, stage, kind).build();
+}
+
+}  // namespace oomcast::sglang

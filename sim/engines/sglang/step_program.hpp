@@ -1,0 +1,31 @@
+// The ops of one forward pass of SGLang and the tensors they make, as an op graph: what graphs
+// capture and eager steps allocate. Tensors live as long as a name of SGLang's Python holds them;
+// attention runs between the pieces of a breakable prefill graph. Checked against the recorded
+// growth of graph pools (facts: SGLang startup 3-5).
+#pragma once
+
+#include <cstdint>
+
+#include "sim/engines/sglang/deployment.hpp"
+#include "sim/opgraph/program.hpp"
+
+namespace oomcast::sglang {
+
+struct StepKind {
+  bool decode = false;           // one token a request, logits at the end
+  bool first_on_stream = false;  // cuBLAS makes its workspace for this stream
+  // Sums over ranks allocate their result; large ones work in place.
+  bool sums_allocate = false;
+  // Rows that a tuned expert kernel pads each expert's part to; 0: none.
+  std::int64_t expert_padding = 0;
+};
+
+// Sums up to here go through the custom all-reduce, which allocates.
+inline constexpr Bytes kCustomSum{std::int64_t{16} << 20};
+
+// How a step of so many tokens runs.
+StepKind step_kind(const Deployment& deployment, bool decode, std::int64_t tokens);
+
+opgraph::OpGraph step_graph(const Deployment& deployment, int stage, StepKind kind);
+
+}  // namespace oomcast::sglang
