@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "models/families/family.hpp"
+#include "models/families/towers.hpp"
 #include "models/quantization.hpp"
 
 namespace oomcast::models {
@@ -160,17 +161,6 @@ LengthRule read_length(const Config& config, const ModelSpec& spec) {
   return rule;
 }
 
-void note_towers(const Json& whole, ModelSpec& spec) {
-  for (const auto& [key, what] :
-       {std::pair{"vision_config", "vision tower"}, std::pair{"audio_config", "audio tower"}}) {
-    const auto at = whole.find(key);
-    if (at != whole.end() && at->is_object() && !at->empty()) {
-      spec.notes.push_back(fmt::format(
-          "the {} ({}) is not counted: weights are those of a text-only start", what, key));
-    }
-  }
-}
-
 // Python writes Infinity and NaN, which JSON does not know; they read as null.
 std::string without_python_numbers(std::string_view text) {
   static constexpr std::array<std::string_view, 3> kTokens = {"-Infinity", "Infinity", "NaN"};
@@ -262,7 +252,10 @@ ModelSpec read_model_config(const Json& config, const std::string& source,
   spec.dtype = read_dtype(reader, spec);
   choice.family->build(reader, spec);
   spec.length = read_length(reader, spec);
-  note_towers(config, spec);
+  add_towers(reader, spec);
+  if (read_drafts(reader) > 0 && spec.draft_layers.empty()) {
+    spec.notes.emplace_back("the draft layers of this family are not described and not counted");
+  }
   read_quantization(reader, hf_quant_config, spec);
   problems.raise_if_any();
   try {

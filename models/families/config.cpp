@@ -32,7 +32,11 @@ std::optional<Config> Config::section(std::string_view key) const {
   if (json == nullptr || !json->is_object() || json->empty()) {
     return std::nullopt;
   }
-  return Config(*json, *json, source(), path, *spec_, problems());
+  return part(*json, std::move(path));
+}
+
+Config Config::part(const Json& json, std::string path) const {
+  return Config(json, json, source(), std::move(path), *spec_, problems());
 }
 
 std::string Config::named(const std::string& key) const {

@@ -115,15 +115,18 @@ void build_decoder(const Config& config, ModelSpec& spec, const DecoderStyle& st
     }
     return layer;
   };
-  add_layers(
-      spec, sizes.layers,
-      [&](int i) {
-        const auto at = static_cast<std::size_t>(i);
-        const bool moe = style.moe && (style.moe_layers.empty() || style.moe_layers.at(at));
-        return (windows.sliding[at] ? 1 : 0) + (moe ? 2 : 0);
-      },
-      make);
+  const auto variant_of = [&](int i) {
+    const auto at = static_cast<std::size_t>(i);
+    const bool moe = style.moe && (style.moe_layers.empty() || style.moe_layers.at(at));
+    return (windows.sliding[at] ? 1 : 0) + (moe ? 2 : 0);
+  };
+  add_layers(spec, sizes.layers, variant_of, make);
   add_embedding_and_head(spec, style.head);
+  if (style.drafts > 0) {
+    LayerSpec draft = make(variant_of(sizes.layers - 1));
+    start_draft(spec, draft);
+    finish_drafts(spec, std::move(draft), style.drafts, style.draft_copies);
+  }
 }
 
 }  // namespace oomcast::models

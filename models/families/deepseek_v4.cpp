@@ -215,7 +215,7 @@ void add_v4_layer(const ModelSpec& spec, LayerSpec& layer, const V4Sizes& sizes,
 }
 
 void add_v4_draft(const Config& config, ModelSpec& spec, const V4Sizes& sizes) {
-  const std::int64_t drafts = config.plain({"num_nextn_predict_layers"}, 0, {0, 64});
+  const std::int64_t drafts = read_drafts(config);
   if (drafts == 0) {
     return;
   }

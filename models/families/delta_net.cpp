@@ -149,6 +149,13 @@ void build_qwen3_next(const Config& config, ModelSpec& spec) {
       },
       make);
   add_embedding_and_head(spec);
+  // Qwen3-Next has one draft layer, which its file does not name.
+  const std::int64_t drafts = spec.family == "qwen3_next" ? 1 : read_drafts(config);
+  if (drafts > 0) {
+    LayerSpec draft = make(1 + (moe ? 2 : 0));
+    start_draft(spec, draft);
+    finish_drafts(spec, std::move(draft), drafts, {});
+  }
 }
 
 }  // namespace oomcast::models

@@ -3,6 +3,10 @@
 
 namespace oomcast::models {
 
+std::int64_t read_drafts(const Config& config) {
+  return config.plain({"num_nextn_predict_layers", "mtp_num_hidden_layers"}, 0, {0, 64});
+}
+
 void start_draft(const ModelSpec& spec, LayerSpec& draft) {
   add_norm(draft.tensors, "enorm.weight", spec.hidden);
   add_norm(draft.tensors, "hnorm.weight", spec.hidden);

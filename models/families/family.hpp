@@ -70,6 +70,8 @@ class Config {
   // An object of the file (its inner or outer level, or that of thinker_config) as a level of its
   // own; nullopt when absent or empty.
   [[nodiscard]] std::optional<Config> section(std::string_view key) const;
+  // `json` as such a level; it must outlive the result.
+  [[nodiscard]] Config part(const Json& json, std::string path) const;
 
   void assume(std::string key, std::string value, std::string reason) const;
   void complain(std::string_view key, std::string expected, std::string hint = {}) const;
@@ -202,6 +204,8 @@ void add_embedding_and_head(ModelSpec& spec, const HeadStyle& style = {});
 
 // ---- Draft layers ------------------------------------------------------------------------------
 
+// How many the file names.
+std::int64_t read_drafts(const Config& config);
 // Norms of embedding and hidden state and the projection of both, which most drafts begin with.
 void start_draft(const ModelSpec& spec, LayerSpec& draft);
 // What a checkpoint repeats for its draft; engines share the target's.

@@ -128,7 +128,7 @@ void add_block(const ModelSpec& spec, LayerSpec& layer, char block, const Nemotr
 void add_nemotron_draft(const Config& config, ModelSpec& spec, NemotronSizes sizes) {
   const std::string blocks =
       read_blocks(config, "mtp_hybrid_override_pattern", "mtp_layers_block_type");
-  const std::int64_t layers = config.plain({"num_nextn_predict_layers"}, 0, {0, 64});
+  const std::int64_t layers = read_drafts(config);
   if (layers == 0 || blocks.empty()) {
     return;
   }

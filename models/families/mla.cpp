@@ -171,8 +171,11 @@ void build_deepseek_mla(const Config& config, ModelSpec& spec) {
       },
       make);
   add_embedding_and_head(spec);
-  if (const std::int64_t drafts = config.plain({"num_nextn_predict_layers"}, 0, {0, 64});
-      drafts > 0) {
+  const std::int64_t drafts =
+      spec.family == "glm4_moe_lite"
+          ? config.class_default({"num_nextn_predict_layers"}, 1, {0, 64})
+          : read_drafts(config);
+  if (drafts > 0) {
     LayerSpec draft;
     start_draft(spec, draft);
     const LayerSpec layer = make(1 + (indexed.indexer_heads > 0 ? 2 : 0));

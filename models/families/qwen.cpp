@@ -12,11 +12,19 @@ void build_qwen1(const Config& config, ModelSpec& spec) {
   build_decoder(config, spec, style);
 }
 
-void build_qwen2(const Config& config, ModelSpec& spec) {
+namespace {
+
+DecoderStyle qwen2_style() {
   DecoderStyle style;
   style.attention.qkv_bias = true;
   style.window_switch = true;
-  build_decoder(config, spec, style);
+  return style;
+}
+
+}  // namespace
+
+void build_qwen2(const Config& config, ModelSpec& spec) {
+  build_decoder(config, spec, qwen2_style());
 }
 
 void build_qwen3(const Config& config, ModelSpec& spec) {
@@ -29,7 +37,11 @@ void build_qwen3(const Config& config, ModelSpec& spec) {
   build_decoder(config, spec, style);
 }
 
-// MiMo is Qwen2 with its own sizes; its MTP layer is loaded only for speculative decoding.
-void build_mimo(const Config& config, ModelSpec& spec) { build_qwen2(config, spec); }
+// MiMo is Qwen2 with its own sizes and a draft layer.
+void build_mimo(const Config& config, ModelSpec& spec) {
+  DecoderStyle style = qwen2_style();
+  style.drafts = read_drafts(config);
+  build_decoder(config, spec, style);
+}
 
 }  // namespace oomcast::models

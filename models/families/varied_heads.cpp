@@ -303,7 +303,7 @@ void build_step35(const Config& config, ModelSpec& spec) {
       },
       make);
   add_embedding_and_head(spec);
-  if (const std::int64_t drafts = config.plain({"num_nextn_predict_layers"}, 0, {0, 64});
+  if (const std::int64_t drafts = read_drafts(config);
       drafts > 0) {
     LayerSpec draft = make(windows.window > Tokens{0} ? kSliding : 0);
     start_draft(spec, draft);
