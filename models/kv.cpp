@@ -29,7 +29,8 @@ class Caches {
     if (attention.kind == AttentionKind::kMla) {
       cache.kv_heads = 1;
       cache.head_dim = attention.mla.kv_lora_rank + attention.mla.rope_dim;
-      cache.indexer_bytes = attention.mla.indexer_heads > 0 ? quantised_key(attention.mla.indexer_dim) : 0;
+      cache.indexer_bytes =
+          attention.mla.indexer_heads > 0 ? quantised_key(attention.mla.indexer_dim) : 0;
     } else if (attention.kind == AttentionKind::kCompressed) {
       add_compressed(attention, cache);
       return;

@@ -4,9 +4,9 @@
 //   full, sliding, chunked   block * kv_heads * (head_dim + v_head_dim) * bytes
 //   MLA                      block * (kv_lora_rank + rope_dim) * bytes, one copy on every rank
 //   recurrent                conv state + recurrent state, independent of `block`
-// DeepSeek V4 (facts "models" 5) keeps in every layer a window of latents (kind kSlidingWindow), and
-// beside it one latent, with its indexer's key, for every `tokens_per_entry` tokens, and the fp32
-// state of the entries in the making (kind kCompressed).
+// DeepSeek V4 (facts "models" 5) keeps in every layer a window of latents (kind kSlidingWindow),
+// and beside it one latent, with its indexer's key, for every `tokens_per_entry` tokens, and the
+// fp32 state of the entries in the making (kind kCompressed).
 #pragma once
 
 #include <optional>

@@ -73,8 +73,8 @@ void read_groups(const JsonView& view, Quantization& out) {
       continue;
     }
     auto targets = group->texts("targets").value_or(std::vector<std::string>{});
-    const bool all = targets.empty() ||
-                     std::find(targets.begin(), targets.end(), "Linear") != targets.end();
+    const bool all =
+        targets.empty() || std::find(targets.begin(), targets.end(), "Linear") != targets.end();
     if (all) {
       read_group(*group, *weights, out);
       continue;

@@ -22,12 +22,12 @@ namespace oomcast::models {
 
 // How one extent of a tensor is divided over the ranks of a tensor-parallel group.
 enum class Split : std::uint8_t {
-  kWhole,        // every rank holds all of it
-  kEven,         // units / tp; must divide
-  kKvHeads,      // units / tp, or one unit a rank when tp > units (then tp must be a multiple)
-  kVocabulary,   // padded to a multiple of 64, then / tp
-  kExperts,      // units / ep; with ep = 1 every rank holds a slice of each expert
-  kExpertWidth,  // units / tp unless experts are divided over ranks (ep > 1)
+  kWhole,           // every rank holds all of it
+  kEven,            // units / tp; must divide
+  kKvHeads,         // units / tp, or one unit a rank when tp > units (then tp must be a multiple)
+  kVocabulary,      // padded to a multiple of 64, then / tp
+  kExperts,         // units / ep; with ep = 1 every rank holds a slice of each expert
+  kExpertWidth,     // units / tp unless experts are divided over ranks (ep > 1)
   kWhereItDivides,  // units / tp if that divides, else whole: towers of vision and audio
   kStepTokens,      // units for every token that a step may have: buffers of the engine
 };
@@ -93,9 +93,9 @@ struct TensorSpec {
 enum class AttentionKind : std::uint8_t {
   kNone,
   kFull,
-  kSlidingWindow,  // sees the last `window` tokens
-  kChunked,        // sees its own chunk of `window` tokens
-  kMla,            // one latent of kv_lora_rank + rope per token
+  kSlidingWindow,   // sees the last `window` tokens
+  kChunked,         // sees its own chunk of `window` tokens
+  kMla,             // one latent of kv_lora_rank + rope per token
   kCrossAttention,  // sees an image's or encoder's tokens, keeps nothing of the text
   // From here on: something of fixed size per sequence is kept.
   kMamba1,
@@ -135,7 +135,7 @@ struct StateSpec {
 // DeepSeek V4 (facts "models" 5). The latent is key and value at once.
 struct CompressedSpec {
   std::int64_t latent = 0;
-  std::int64_t ratio = 0;  // tokens a compressed latent stands for; 0: only the window
+  std::int64_t ratio = 0;          // tokens a compressed latent stands for; 0: only the window
   std::int64_t indexer_heads = 0;  // chooses compressed latents; 0: all are seen
   std::int64_t indexer_dim = 0;
   // Neighbouring compressed entries overlap, so two are in the making.
@@ -152,11 +152,12 @@ struct AttentionSpec {
   int rope = -1;                // index into ModelSpec::ropes; -1: no rotary embedding
   bool qk_norm = false;         // q and k are normalised (costs an activation)
   bool sinks = false;
-  bool query_gate = false;  // q's projection has a second half that gates the output
+  bool query_gate = false;    // q's projection has a second half that gates the output
   MlaSpec mla;                // kind kMla
   CompressedSpec compressed;  // kind kCompressed
   StateSpec state;            // has_state(kind)
-  std::int64_t index_key = 0;  // width of a key kept beside k and v that selects blocks (MiniMax M3)
+  std::int64_t index_key =
+      0;  // width of a key kept beside k and v that selects blocks (MiniMax M3)
   // Reuses the KV of an earlier layer and keeps none itself.
   std::optional<int> kv_from_layer;
 };

@@ -1,10 +1,12 @@
-// Encoders of sound: Gemma 4's conformer, and the Whisper-like encoders of Qwen 2.5-Omni and 3-Omni.
+// Encoders of sound: Gemma 4's conformer, and the Whisper-like encoders of Qwen 2.5-Omni and
+// 3-Omni.
 #include "models/families/towers.hpp"
 
 namespace oomcast::models {
 namespace {
 
-constexpr std::int64_t kConformerScalars = 41;  // bounds of clipped linears, gradient clipping, caps
+constexpr std::int64_t kConformerScalars =
+    41;  // bounds of clipped linears, gradient clipping, caps
 
 struct Conformer {
   std::int64_t width = 1024;

@@ -40,8 +40,8 @@ struct DecoderStyle {
   // Set: layers marked in moe_layers (empty: all) are mixtures of experts.
   std::optional<MoeStyle> moe;
   std::vector<bool> moe_layers;
-  bool sinks = false;    // one logit a head that attention may fall into
-  bool no_rope = false;  // ALiBi or learned positions
+  bool sinks = false;       // one logit a head that attention may fall into
+  bool no_rope = false;     // ALiBi or learned positions
   std::int64_t drafts = 0;  // draft layers like the last layer
   DraftCopies draft_copies;
   // A window needs use_sliding_window: true beside sliding_window (Qwen2).

@@ -71,8 +71,7 @@ V4Sizes read_v4(const Config& config, ModelSpec& spec, int layers) {
   out.moe.experts = read_experts(config);
   out.moe.experts_per_token = read_experts_per_token(config, out.moe.experts);
   out.moe.expert_width = config.required({"moe_intermediate_size"}, rank);
-  out.moe.shared_width =
-      out.moe.expert_width * config.plain({"n_shared_experts"}, 0, {0, 1024});
+  out.moe.shared_width = out.moe.expert_width * config.plain({"n_shared_experts"}, 0, {0, 1024});
   return out;
 }
 
@@ -99,8 +98,7 @@ void add_compressor(const ModelSpec& spec, std::vector<TensorSpec>& tensors,
   add_norm(tensors, names.norm, width);
 }
 
-void add_v4_indexer(const ModelSpec& spec, std::vector<TensorSpec>& tensors,
-                    const V4Sizes& sizes) {
+void add_v4_indexer(const ModelSpec& spec, std::vector<TensorSpec>& tensors, const V4Sizes& sizes) {
   add_linear(tensors, {.weight = "attn.indexer.wq_b.weight",
                        .bias = {},
                        .rows = {{.size = sizes.indexer_heads * sizes.indexer_dim}},
@@ -201,8 +199,8 @@ void add_mix(const ModelSpec& spec, std::vector<TensorSpec>& tensors, const MixN
   add_vector(tensors, names.scale, scales, Element::kFloat32);
 }
 
-void add_v4_layer(const ModelSpec& spec, LayerSpec& layer, const V4Sizes& sizes,
-                  std::int64_t ratio, bool hashed) {
+void add_v4_layer(const ModelSpec& spec, LayerSpec& layer, const V4Sizes& sizes, std::int64_t ratio,
+                  bool hashed) {
   add_v4_attention(spec, layer, sizes, ratio);
   add_v4_experts(spec, layer, sizes, hashed);
   add_norm(layer.tensors, "attn_norm.weight", spec.hidden);

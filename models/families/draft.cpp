@@ -17,7 +17,8 @@ void start_draft(const ModelSpec& spec, LayerSpec& draft) {
                              .quantisable = false});
 }
 
-void finish_drafts(ModelSpec& spec, LayerSpec draft, std::int64_t count, const DraftCopies& copies) {
+void finish_drafts(ModelSpec& spec, LayerSpec draft, std::int64_t count,
+                   const DraftCopies& copies) {
   add_norm(draft.tensors, "shared_head.norm.weight", spec.hidden);
   const auto add_copy = [&](std::string_view name) {
     TensorSpec copy;

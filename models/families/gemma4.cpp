@@ -42,8 +42,7 @@ struct Gemma4Sizes {
 };
 
 void read_shared_layers(const Config& config, Gemma4Sizes& sizes) {
-  sizes.shared_kv_layers =
-      config.plain({"num_kv_shared_layers"}, 0, {0, kMostLayers});
+  sizes.shared_kv_layers = config.plain({"num_kv_shared_layers"}, 0, {0, kMostLayers});
   const auto own_end = sizes.sliding.begin() + std::max(sizes.own_kv_layers(), 0);
   for (const bool kind : {false, true}) {
     const bool used = std::find(own_end, sizes.sliding.end(), kind) != sizes.sliding.end();
@@ -136,7 +135,8 @@ void add_unweighted_norm(std::vector<TensorSpec>& tensors, std::string_view name
 void add_per_layer_embedding(const Config& config, ModelSpec& spec, const Gemma4Sizes& sizes) {
   const std::int64_t width = sizes.per_layer_width * sizes.common.layers;
   if (width > kMostWidth) {
-    config.complain("hidden_size_per_layer_input", "a width that all layers together keep below 2^22");
+    config.complain("hidden_size_per_layer_input",
+                    "a width that all layers together keep below 2^22");
     return;
   }
   const std::size_t first = spec.before.size();
@@ -243,8 +243,7 @@ void add_parallel_experts(const ModelSpec& spec, LayerSpec& layer, const MoeStyl
 // Gemma 4 Unified has no towers: patches of pixels and frames of sound are projected into the text
 // model's space. These few tensors are part of the model, whatever modalities are switched off
 // (transformers Gemma4UnifiedVisionConfig, Gemma4UnifiedAudioConfig).
-void add_embedder(ModelSpec& spec, Component component,
-                  const std::vector<TensorSpec>& tensors) {
+void add_embedder(ModelSpec& spec, Component component, const std::vector<TensorSpec>& tensors) {
   for (TensorSpec tensor : tensors) {
     tensor.component = component;
     tensor.place = Place::kEveryStage;
@@ -257,9 +256,8 @@ void add_unified_embedders(const Config& config, ModelSpec& spec) {
     const std::int64_t width = vision->class_default({"mm_embed_dim"}, 3840, {1, kMostHidden});
     const std::int64_t positions =
         vision->class_default({"mm_posemb_size"}, 1120, {1, kMostPosition});
-    const std::int64_t side =
-        vision->class_default({"patch_size"}, 16, {1, 1024}) *
-        vision->class_default({"pooling_kernel_size"}, 3, {1, 64});
+    const std::int64_t side = vision->class_default({"patch_size"}, 16, {1, 1024}) *
+                              vision->class_default({"pooling_kernel_size"}, 3, {1, 64});
     const std::int64_t pixels = 3 * side * side;
     std::vector<TensorSpec> tensors;
     add_norm(tensors, "vision_embedder.patch_ln1.weight", pixels, "vision_embedder.patch_ln1.bias");

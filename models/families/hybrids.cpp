@@ -109,9 +109,8 @@ void add_block(const ModelSpec& spec, LayerSpec& layer, char block, const Nemotr
       add_mamba2(spec, layer.tensors, layer.attention, sizes.mamba);
       break;
     case '*':
-      add_attention(
-          spec, layer, full_attention(sizes.common, -1),
-          {.qkv_bias = sizes.attention_bias, .output_bias = sizes.attention_bias});
+      add_attention(spec, layer, full_attention(sizes.common, -1),
+                    {.qkv_bias = sizes.attention_bias, .output_bias = sizes.attention_bias});
       break;
     case 'E':
       add_moe(spec, layer, *sizes.moe);
@@ -148,8 +147,7 @@ void add_nemotron_draft(const Config& config, ModelSpec& spec, NemotronSizes siz
 void build_nemotron_h(const Config& config, ModelSpec& spec) {
   spec.attention_module = "mixer";
   spec.ffn_module = "mixer";
-  const std::string blocks =
-      read_blocks(config, "hybrid_override_pattern", "layers_block_type");
+  const std::string blocks = read_blocks(config, "hybrid_override_pattern", "layers_block_type");
   if (blocks.empty() || blocks.size() > static_cast<std::size_t>(kMostLayers)) {
     config.complain("hybrid_override_pattern",
                     fmt::format("1 to {} blocks, or layers_block_type", kMostLayers));
@@ -231,11 +229,13 @@ void build_falcon_h1(const Config& config, ModelSpec& spec) {
   const Sizes sizes = read_sizes(config, spec, false);
   Mamba2Sizes mamba;
   mamba.heads = config.required({"mamba_n_heads"}, {1, kMostHeads});
-  const std::int64_t inner = config.maybe({"mamba_d_ssm"}, {1, kMostWidth})
-                                 .value_or(config.plain({"mamba_expand"}, 2, {1, 64}) * sizes.hidden);
+  const std::int64_t inner =
+      config.maybe({"mamba_d_ssm"}, {1, kMostWidth})
+          .value_or(config.plain({"mamba_expand"}, 2, {1, 64}) * sizes.hidden);
   mamba.head_dim = config.plain({"mamba_d_head"}, inner / mamba.heads, {1, kMostHeadDim});
   if (mamba.head_dim * mamba.heads != inner) {
-    config.complain("mamba_n_heads", fmt::format("a number that with mamba_d_head makes {}", inner));
+    config.complain("mamba_n_heads",
+                    fmt::format("a number that with mamba_d_head makes {}", inner));
   }
   mamba.groups = config.class_default({"mamba_n_groups"}, 1, {1, kMostHeads});
   mamba.state = config.required({"mamba_d_state"}, {1, kMostHeadDim});
@@ -246,9 +246,9 @@ void build_falcon_h1(const Config& config, ModelSpec& spec) {
   const int rope = add_rope(config, spec, {.head_dim = sizes.head_dim});
   const auto make = [&](int /*variant*/) {
     LayerSpec layer;
-    add_attention(spec, layer, full_attention(sizes, rope),
-                  {.qkv_bias = config.flag("attention_bias"),
-                   .output_bias = config.flag("attention_bias")});
+    add_attention(
+        spec, layer, full_attention(sizes, rope),
+        {.qkv_bias = config.flag("attention_bias"), .output_bias = config.flag("attention_bias")});
     layer.beside.emplace_back();
     add_mamba2(spec, layer.tensors, layer.beside.back(), mamba);
     add_ffn(spec, layer, FfnKind::kGated, sizes.width, config.flag("mlp_bias"));

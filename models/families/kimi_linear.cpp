@@ -49,15 +49,12 @@ KdaSizes read_kda(const Config& config, int layers) {
   return out;
 }
 
-void add_low_rank(const ModelSpec& spec, std::vector<TensorSpec>& tensors,
-                  std::string_view into, std::string_view out, std::int64_t rank,
-                  const Extent& inner) {
-  add_linear(tensors, {.weight = into,
-                       .bias = {},
-                       .rows = {{.size = rank}},
-                       .columns = {.size = spec.hidden}});
-  add_linear(tensors,
-             {.weight = out, .bias = {}, .rows = {inner}, .columns = {.size = rank}});
+void add_low_rank(const ModelSpec& spec, std::vector<TensorSpec>& tensors, std::string_view into,
+                  std::string_view out, std::int64_t rank, const Extent& inner) {
+  add_linear(
+      tensors,
+      {.weight = into, .bias = {}, .rows = {{.size = rank}}, .columns = {.size = spec.hidden}});
+  add_linear(tensors, {.weight = out, .bias = {}, .rows = {inner}, .columns = {.size = rank}});
 }
 
 void add_split_fp32(std::vector<TensorSpec>& tensors, std::string_view name, Extent rows) {
@@ -149,8 +146,7 @@ void build_kimi_linear(const Config& config, ModelSpec& spec) {
   const int rope = config.flag("mla_use_nope", true)
                        ? -1
                        : add_rope(config, spec, {.head_dim = mla.mla.rope_dim});
-  const std::string_view gate =
-      config.flag("mla_use_output_gate") ? "self_attn.g_proj.weight" : "";
+  const std::string_view gate = config.flag("mla_use_output_gate") ? "self_attn.g_proj.weight" : "";
   const bool residuals = config.has("attn_res_block_size");
   const auto make = [&](int variant) {
     LayerSpec layer;

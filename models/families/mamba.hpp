@@ -32,7 +32,8 @@ struct Mamba1Sizes {
 void add_mamba1(const ModelSpec& spec, std::vector<TensorSpec>& tensors, AttentionSpec& attention,
                 const Mamba1Sizes& sizes);
 
-// mamba_ssm_cache_dtype, mamba_ssm_dtype: the recurrent state's dtype where the config asks for one.
+// mamba_ssm_cache_dtype, mamba_ssm_dtype: the recurrent state's dtype where the config asks for
+// one.
 std::optional<DType> read_state_dtype(const Config& config);
 
 }  // namespace oomcast::models

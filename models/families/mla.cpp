@@ -171,10 +171,9 @@ void build_deepseek_mla(const Config& config, ModelSpec& spec) {
       },
       make);
   add_embedding_and_head(spec);
-  const std::int64_t drafts =
-      spec.family == "glm4_moe_lite"
-          ? config.class_default({"num_nextn_predict_layers"}, 1, {0, 64})
-          : read_drafts(config);
+  const std::int64_t drafts = spec.family == "glm4_moe_lite"
+                                  ? config.class_default({"num_nextn_predict_layers"}, 1, {0, 64})
+                                  : read_drafts(config);
   if (drafts > 0) {
     LayerSpec draft;
     start_draft(spec, draft);

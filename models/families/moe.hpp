@@ -16,8 +16,8 @@ struct MoeStyle {
   bool shared_gate = false;      // one row that weighs the shared expert
   bool expert_bias = false;
   bool router_fp32 = false;
-  std::int64_t latent = 0;        // routed experts work on a projection this wide; 0: on the hidden
-  bool latent_norm = false;       // a norm before the way back
+  std::int64_t latent = 0;   // routed experts work on a projection this wide; 0: on the hidden
+  bool latent_norm = false;  // a norm before the way back
   bool latent_quantisable = true;
   std::int64_t zero_experts = 0;  // the router may choose them, they have no weights (LongCat)
 };
@@ -34,8 +34,8 @@ void add_routed_experts(const ModelSpec& spec, LayerSpec& layer, const MoeStyle&
 // A list of zeros and ones, one a layer.
 std::vector<bool> read_flags(const Config& config, std::string_view key, int layers);
 
-// Dense layers of models that give moe_layer_freq (a step or a list), first_k_dense_replace, mlp_only_layers, decoder_sparse_step or
-// mlp_layer_types; true: a mixture of experts.
+// Dense layers of models that give moe_layer_freq (a step or a list), first_k_dense_replace,
+// mlp_only_layers, decoder_sparse_step or mlp_layer_types; true: a mixture of experts.
 std::vector<bool> read_moe_layers(const Config& config, int layers);
 
 }  // namespace oomcast::models

@@ -67,13 +67,12 @@ void build_qwen3_omni(const Config& config, ModelSpec& spec) {
   style.rope.default_max_position = 65536;
   MoeStyle moe;
   moe.experts = read_experts(config);
-  moe.experts_per_token =
-      config.class_default({"num_experts_per_tok"}, std::min<std::int64_t>(8, moe.experts),
-                           {1, moe.experts});
+  moe.experts_per_token = config.class_default(
+      {"num_experts_per_tok"}, std::min<std::int64_t>(8, moe.experts), {1, moe.experts});
   moe.expert_width = config.class_default({"moe_intermediate_size"}, 768, {1, kMostWidth});
   style.moe = moe;
-  style.moe_layers = read_moe_layers(config, static_cast<int>(config.class_default(
-                                                 {"num_hidden_layers"}, 48, {1, kMostLayers})));
+  style.moe_layers = read_moe_layers(
+      config, static_cast<int>(config.class_default({"num_hidden_layers"}, 48, {1, kMostLayers})));
   build_decoder(config, spec, style);
 }
 

@@ -202,8 +202,7 @@ void build_mllama(const Config& config, ModelSpec& spec) {
   attention.v_head_dim = sizes.head_dim;
   attention.rope = add_rope(config, spec, {.head_dim = sizes.head_dim});
   add_layers(
-      spec, sizes.layers,
-      [&](int i) { return cross[static_cast<std::size_t>(i)] ? 1 : 0; },
+      spec, sizes.layers, [&](int i) { return cross[static_cast<std::size_t>(i)] ? 1 : 0; },
       [&](int variant) {
         LayerSpec layer;
         AttentionSpec own = attention;

@@ -98,9 +98,9 @@ EncoderLayers read_layers(const Config& tower, const EncoderDefaults& defaults) 
   out.heads = tower.required_or({"num_heads", "vt_num_attention_heads", "num_attention_heads",
                                  "attention_heads", "encoder_attention_heads"},
                                 defaults.heads, {1, kMostHeads});
-  out.count = tower.required_or({"depth", "vt_num_hidden_layers", "num_hidden_layers", "layers",
-                                 "encoder_layers"},
-                                defaults.layers, {1, kMostLayers});
+  out.count = tower.required_or(
+      {"depth", "vt_num_hidden_layers", "num_hidden_layers", "layers", "encoder_layers"},
+      defaults.layers, {1, kMostLayers});
   out.ffn = tower.required_or({"intermediate_size", "vt_intermediate_size", "encoder_ffn_dim"},
                               defaults.ffn, {1, kMostWidth});
   if (out.width % out.heads != 0) {
@@ -151,17 +151,17 @@ void add_tower(const Config& config, std::string_view key, TowerBuilder build, M
   if (section && build != nullptr) {
     build(config, *section, spec);
   } else if (section) {
-    spec.notes.push_back(fmt::format("the encoder of {} is not described here and not counted", key));
+    spec.notes.push_back(
+        fmt::format("the encoder of {} is not described here and not counted", key));
   }
 }
 
 }  // namespace
 
 void add_towers(const Config& config, ModelSpec& spec) {
-  const auto kind =
-      std::find_if(kTowers.begin(), kTowers.end(), [&](const TowerKind& entry) {
-        return entry.architecture == spec.architecture;
-      });
+  const auto kind = std::find_if(kTowers.begin(), kTowers.end(), [&](const TowerKind& entry) {
+    return entry.architecture == spec.architecture;
+  });
   if (kind == kTowers.end()) {
     if (spec.family != "gemma4_unified") {  // its embedders are part of the model
       add_tower(config, "vision_config", nullptr, spec);

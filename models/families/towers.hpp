@@ -53,9 +53,9 @@ struct EncoderLayers {
   bool output_bias = true;
   bool ffn_bias = true;
   int norms = 2;
-  bool qk_norm = false;       // one vector of the head's width for queries, one for keys
-  std::int64_t gates = 0;     // scalars that weigh attention and feed-forward
-  std::int64_t scalars = 0;   // buffers
+  bool qk_norm = false;      // one vector of the head's width for queries, one for keys
+  std::int64_t gates = 0;    // scalars that weigh attention and feed-forward
+  std::int64_t scalars = 0;  // buffers
 };
 void write_layers(TowerWriter& tower, const EncoderLayers& layers);
 

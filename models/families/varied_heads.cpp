@@ -134,8 +134,8 @@ void build_laguna(const Config& config, ModelSpec& spec) {
   });
   if (heads.size() != count || !divide) {
     config.complain("num_attention_heads_per_layer",
-                    fmt::format("{} multiples of num_key_value_heads {}, one a layer",
-                                sizes.layers, sizes.kv_heads));
+                    fmt::format("{} multiples of num_key_value_heads {}, one a layer", sizes.layers,
+                                sizes.kv_heads));
     heads.assign(count, sizes.heads);
   }
   const Windows windows = read_windows(config, sizes.layers, {});
@@ -247,8 +247,7 @@ AttentionSpec read_other_setting(const Config& config, AttentionSpec attention) 
   const Json* other = config.find("attention_other_setting");
   if (other != nullptr && other->is_object()) {
     const JsonView view(*other, config.source(), "attention_other_setting", config.problems());
-    attention.heads =
-        view.integer("num_attention_heads", 1, kMostHeads).value_or(attention.heads);
+    attention.heads = view.integer("num_attention_heads", 1, kMostHeads).value_or(attention.heads);
     attention.kv_heads =
         view.integer("num_attention_groups", 1, kMostHeads).value_or(attention.kv_heads);
   }
@@ -303,8 +302,7 @@ void build_step35(const Config& config, ModelSpec& spec) {
       },
       make);
   add_embedding_and_head(spec);
-  if (const std::int64_t drafts = read_drafts(config);
-      drafts > 0) {
+  if (const std::int64_t drafts = read_drafts(config); drafts > 0) {
     LayerSpec draft = make(windows.window > Tokens{0} ? kSliding : 0);
     start_draft(spec, draft);
     finish_drafts(spec, std::move(draft), drafts, {.head = true});
@@ -319,8 +317,7 @@ void build_step3(const Config& config, ModelSpec& spec) {
   Sizes sizes = read_sizes(config, spec, false, rules);
   sizes.kv_heads = 1;
   const std::int64_t rank = config.required({"share_q_dim"}, {1, kMostWidth});
-  const int rope =
-      add_rope(config, spec, {.head_dim = sizes.head_dim, .theta_default = 500000.0});
+  const int rope = add_rope(config, spec, {.head_dim = sizes.head_dim, .theta_default = 500000.0});
   const MoeStyle moe = read_step_moe(config);
   const std::vector<bool> experts = read_step_moe_layers(config, sizes.layers);
   add_layers(
@@ -330,12 +327,11 @@ void build_step3(const Config& config, ModelSpec& spec) {
         LayerSpec layer;
         layer.attention = attention_of(sizes, rope);
         std::vector<TensorSpec>& tensors = layer.tensors;
-        add_linear(tensors, {.weight = "self_attn.qkv_proj.weight",
-                             .bias = {},
-                             .rows = {{.size = rank},
-                                      {.size = sizes.head_dim},
-                                      {.size = sizes.head_dim}},
-                             .columns = {.size = spec.hidden}});
+        add_linear(tensors,
+                   {.weight = "self_attn.qkv_proj.weight",
+                    .bias = {},
+                    .rows = {{.size = rank}, {.size = sizes.head_dim}, {.size = sizes.head_dim}},
+                    .columns = {.size = spec.hidden}});
         add_norm(tensors, "self_attn.inter_norm.weight", rank);
         add_linear(tensors, {.weight = "self_attn.wq.weight",
                              .bias = {},
@@ -392,11 +388,11 @@ SparseSizes read_sparse(const Config& config, int layers) {
 
 void add_index_branch(const ModelSpec& spec, LayerSpec& layer, const SparseSizes& sparse) {
   layer.attention.index_key = sparse.width;
-  add_linear(layer.tensors, {.weight = "self_attn.index_qk_proj.weight",
-                             .bias = {},
-                             .rows = {{sparse.heads, sparse.width, Split::kKvHeads},
-                                      {.size = sparse.width}},
-                             .columns = {.size = spec.hidden}});
+  add_linear(layer.tensors,
+             {.weight = "self_attn.index_qk_proj.weight",
+              .bias = {},
+              .rows = {{sparse.heads, sparse.width, Split::kKvHeads}, {.size = sparse.width}},
+              .columns = {.size = spec.hidden}});
   add_norm(layer.tensors, "self_attn.index_q_norm.weight", sparse.width);
   add_norm(layer.tensors, "self_attn.index_k_norm.weight", sparse.width);
 }

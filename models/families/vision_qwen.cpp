@@ -11,10 +11,10 @@ struct Patches {
 };
 
 Patches read_patches(const Config& tower, std::int64_t patch, std::int64_t frames) {
-  const std::int64_t side =
-      tower.plain({"patch_size", "spatial_patch_size"}, patch, {1, 1024});
+  const std::int64_t side = tower.plain({"patch_size", "spatial_patch_size"}, patch, {1, 1024});
   const std::int64_t merge = tower.plain({"spatial_merge_size"}, 2, {1, 64});
-  const std::int64_t channels = tower.plain({"in_channels", "in_chans", "num_channels"}, 3, {1, 64});
+  const std::int64_t channels =
+      tower.plain({"in_channels", "in_chans", "num_channels"}, 3, {1, 64});
   const std::int64_t depth = tower.plain({"temporal_patch_size"}, frames, {1, 64});
   return {channels * depth * side * side, merge * merge};
 }
@@ -82,8 +82,7 @@ void add_qwen3_vision(const Config& /*config*/, const Config& tower, ModelSpec& 
     tower.assume("vision_config.deepstack_visual_indexes", "3 layers",
                  "not in the file; every published size has three");
   }
-  const std::int64_t mergers =
-      taps ? static_cast<std::int64_t>(taps->size()) : (deep ? 3 : 0);
+  const std::int64_t mergers = taps ? static_cast<std::int64_t>(taps->size()) : (deep ? 3 : 0);
   TowerWriter writer(Component::kVision);
   writer.begin(1);
   writer.linear("patch_embed.proj.weight", "patch_embed.proj.bias", {{.size = layers.width}},

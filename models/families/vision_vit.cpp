@@ -69,8 +69,7 @@ void add_gemma3_vision(const Config& /*config*/, const Config& tower, ModelSpec&
 void add_llava_vision(const Config& config, const Config& tower, ModelSpec& spec) {
   TowerWriter writer(Component::kVision);
   const bool clip = tower.text("model_type").value_or("clip_vision_model").starts_with("clip");
-  const EncoderLayers layers =
-      clip ? write_clip(writer, tower) : write_siglip(writer, tower, 384);
+  const EncoderLayers layers = clip ? write_clip(writer, tower) : write_siglip(writer, tower, 384);
   const Json* features = config.find("vision_feature_layer");
   const auto tapped = static_cast<std::int64_t>(
       features != nullptr && features->is_array() ? std::max<std::size_t>(features->size(), 1) : 1);
@@ -167,8 +166,7 @@ void add_mllama_vision(const Config& /*config*/, const Config& tower, ModelSpec&
   writer.vector("pre_tile_positional_embedding.gate", 1);
   writer.table("pre_tile_positional_embedding.embedding.weight", ratios + 1, tiles * layers.width);
   writer.vector("post_tile_positional_embedding.gate", 1);
-  writer.table("post_tile_positional_embedding.embedding.weight", ratios + 1,
-               tiles * layers.width);
+  writer.table("post_tile_positional_embedding.embedding.weight", ratios + 1, tiles * layers.width);
   writer.norm("layernorm_pre.weight", "layernorm_pre.bias", layers.width);
   writer.norm("layernorm_post.weight", "layernorm_post.bias", layers.width);
   write_layers(writer, layers);
@@ -182,8 +180,7 @@ void add_mllama_vision(const Config& /*config*/, const Config& tower, ModelSpec&
 // Linears may be clipped to bounds, which are buffers of one value each.
 void add_gemma4_vision(const Config& /*config*/, const Config& tower, ModelSpec& spec) {
   constexpr std::int64_t kBoundsALayer = 22;
-  EncoderLayers layers =
-      read_layers(tower, {.width = 768, .heads = 12, .layers = 16, .ffn = 3072});
+  EncoderLayers layers = read_layers(tower, {.width = 768, .heads = 12, .layers = 16, .ffn = 3072});
   layers.inner =
       layers.heads * tower.plain({"head_dim"}, layers.width / layers.heads, {1, kMostHeadDim});
   layers.gated = true;
@@ -242,12 +239,10 @@ void add_minimax_vision(const Config& config, const Config& tower, ModelSpec& sp
     frames = compression->plain({"temporal_patch_size"}, frames, {1, 64});
     merge = compression->plain({"spatial_merge_size"}, merge, {1, 64});
   }
-  const std::int64_t inner =
-      config.plain({"projector_hidden_size"}, spec.hidden, {1, kMostWidth});
+  const std::int64_t inner = config.plain({"projector_hidden_size"}, spec.hidden, {1, kMostWidth});
   TowerWriter writer(Component::kVision);
   writer.begin(1);
-  writer.table("embeddings.patch_embedding.weight", layers.width,
-               frames * patch_values(tower, 14));
+  writer.table("embeddings.patch_embedding.weight", layers.width, frames * patch_values(tower, 14));
   writer.norm("pre_layrnorm.weight", "pre_layrnorm.bias", layers.width);
   write_layers(writer, layers);
   writer.begin(1);
