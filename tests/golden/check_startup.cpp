@@ -8,6 +8,7 @@
 
 #include "models/config_reader.hpp"
 #include "tests/golden/recording.hpp"
+#include "tests/golden/sglang_startup_check.hpp"
 #include "tests/golden/startup_check.hpp"
 
 namespace oomcast::golden {
@@ -46,6 +47,9 @@ std::vector<std::string> check_line(const std::string& line, const fs::path& fil
   try {
     const Json recorded = parse_json(line, file.string());
     const models::ModelSpec model = model_of(recorded, file);
+    if (is_sglang_startup(recorded)) {
+      return check_sglang_startup(recorded, model);
+    }
     return tally.peaks ? check_line_peaks(recorded, model, tally.points)
                        : check_startup(recorded, model);
   } catch (const ConfigError& error) {

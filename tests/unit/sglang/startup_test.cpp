@@ -1,0 +1,105 @@
+// Launch lines of SGLang, and the startup that follows.
+#include "sim/engines/sglang/startup.hpp"
+
+#include <gtest/gtest.h>
+
+#include "models/catalog.hpp"
+#include "sim/core/error.hpp"
+
+namespace oomcast::sglang {
+namespace {
+
+Deployment deployment(const std::string& model, const std::string& flags = "",
+                      const std::string& gpu = "H100-80GB", const std::string& version = "0.5.23") {
+  launch::LaunchOptions options;
+  options.engine_version = version;
+  launch::Launch line =
+      launch::parse_launch("sglang serve --model-path " + model + " " + flags, options);
+  return resolve(std::move(line), std::make_shared<models::ModelSpec>(models::catalog_model(model)),
+                 models::find_gpu(gpu), CardState{}, Assumed{});
+}
+
+std::string refusal(const std::string& model, const std::string& flags,
+                    const std::string& version = "0.5.23") {
+  try {
+    deployment(model, flags, "H100-80GB", version);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+constexpr const char* kLlama = "meta-llama/Llama-3.1-8B-Instruct";
+constexpr const char* kMoe = "Qwen/Qwen3-30B-A3B";
+
+TEST(Resolve, FlagsByVersion) {
+  EXPECT_NE(refusal(kLlama, "--cuda-graph-max-bs-decode 8", "0.5.8").find("0.5.9"),
+            std::string::npos);
+  EXPECT_EQ(deployment(kLlama, "--tp 2").tp, 2);
+  EXPECT_EQ(deployment(kLlama, "--tp-size 2").tp, 2);
+  EXPECT_EQ(deployment(kLlama, "--tensor-parallel-size 2").tp, 2);
+}
+
+TEST(Resolve, AttentionAndPages) {
+  EXPECT_EQ(deployment(kLlama).decode_backend, "fa3");
+  EXPECT_EQ(deployment(kLlama, "", "RTX4090").decode_backend, "flashinfer");
+  EXPECT_EQ(deployment(kLlama, "", "B200").page_size, Tokens{64});
+  EXPECT_EQ(deployment(kLlama, "--kv-cache-dtype fp8_e5m2").decode_backend, "triton");
+  EXPECT_NE(refusal(kLlama, "--page-size 48 --chunked-prefill-size 100").find("multiple"),
+            std::string::npos);
+}
+
+TEST(Resolve, AttentionGroupsDivideChunkAndHeads) {
+  const Deployment groups = deployment(kMoe, "--tp 4 --dp 4 --enable-dp-attention");
+  EXPECT_EQ(groups.chunk, 2048);
+  EXPECT_EQ(groups.attention_tp(), 1);
+  EXPECT_NE(refusal(kMoe, "--tp 4 --dp 3 --enable-dp-attention"), "");
+}
+
+TEST(Resolve, EverythingWrongIsSaidAtOnce) {
+  const std::string said = refusal(kLlama, "--cpu-offload-gb 4 --context-length 999999999");
+  EXPECT_NE(said.find("cpu-offload-gb"), std::string::npos);
+  EXPECT_NE(said.find("context-length"), std::string::npos);
+}
+
+TEST(Startup, PoolsFillTheFraction) {
+  const Startup startup = simulate_startup(deployment(kLlama));
+  ASSERT_TRUE(startup.outcome.fits()) << startup.outcome.message;
+  const StageState& stage = startup.stages.front();
+  // 131072 B a token; what is left over is less than one.
+  const double budget = static_cast<double>(stage.free.after.count()) -
+                        static_cast<double>(stage.free.before.count()) * (1 - 0.83);
+  EXPECT_EQ(startup.report.kv_tokens, static_cast<std::int64_t>(budget / 131072));
+  EXPECT_EQ(startup.report.max_running_requests, 2048);
+  EXPECT_EQ(stage.phases.back().name, "ready");
+  Bytes sum;
+  for (const Bytes bytes : stage.phases.back().device) {
+    sum += bytes;
+  }
+  EXPECT_EQ(sum, stage.phases.back().views.device_used);
+}
+
+TEST(Startup, GraphsOffTakeNoPool) {
+  const Startup startup = simulate_startup(deployment(kLlama, "--disable-cuda-graph"));
+  EXPECT_TRUE(startup.stages.front().graphs.empty());
+  EXPECT_FALSE(startup.report.cudagraph.has_value());
+}
+
+TEST(Startup, LongRequestTableEndsIt) {
+  // 2049 rows of 10,485,764 positions: 80 GiB.
+  const Startup startup =
+      simulate_startup(deployment("meta-llama/Llama-4-Scout-17B-16E-Instruct", "--tp 8", "H200"));
+  EXPECT_EQ(startup.outcome.kind, OutcomeKind::kStartupOom);
+  EXPECT_EQ(startup.outcome.phase, "kv");
+  EXPECT_EQ(startup.outcome.leaf, Leaf::kKvMetadata);
+}
+
+TEST(Startup, FractionTooSmallForTheWeights) {
+  const Startup startup = simulate_startup(deployment(kLlama, "--mem-fraction-static 0.15"));
+  EXPECT_EQ(startup.outcome.kind, OutcomeKind::kKvTooSmall);
+  EXPECT_NE(startup.outcome.message.find("Raise --mem-fraction-static above"), std::string::npos);
+  EXPECT_GT(startup.outcome.short_by, Bytes{0});
+}
+
+}  // namespace
+}  // namespace oomcast::sglang
