@@ -59,7 +59,19 @@ models::ShardPlan Deployment::attention_shard(int stage) const {
 }
 
 std::vector<models::KvLayerSpec> Deployment::kv_layers(int stage) const {
-  std::vector<models::KvLayerSpec> layers = models::kv_layers(*model, attention_shard(stage));
+  const bool shares = any_layer(
+      *model, [](const auto& layer) { return layer.attention.kv_from_layer.has_value(); });
+  std::vector<models::KvLayerSpec> layers;
+  if (shares) {
+    // Layers that reuse another's KV have slots of their own all the same.
+    models::ModelSpec apart = *model;
+    for (models::LayerSpec& layer : apart.layer_kinds) {
+      layer.attention.kv_from_layer.reset();
+    }
+    layers = models::kv_layers(apart, attention_shard(stage));
+  } else {
+    layers = models::kv_layers(*model, attention_shard(stage));
+  }
   if (state_dtype) {
     for (models::KvLayerSpec& layer : layers) {
       layer.recurrent_dtype = state_dtype;

@@ -80,8 +80,13 @@ class StepBuilder {
   TensorId feed_forward(const LayerSpec& spec, TensorId input);
   TensorId mlp(std::int64_t width, bool gated, TensorId input);
   TensorId experts(const LayerSpec& spec, TensorId input);
+  // Shared experts beside the routed ones, weighed by a gate of their own.
+  TensorId shared_experts(const FfnSpec& ffn, TensorId input);
+  // Kernels that activate while they multiply keep no gates.
+  [[nodiscard]] bool activates_in_product() const;
   void expert_caches(const FfnSpec& ffn, const std::vector<TensorId>& reads, bool fused_shared);
 
+  void per_layer_inputs();
   void logits();
 
   const Deployment& deployment_;
@@ -94,6 +99,7 @@ class StepBuilder {
   std::string scope_;
   Variable hidden_;
   Variable residual_;
+  Variable per_layer_;
   bool cublas_made_ = false;
 };
 

@@ -143,20 +143,21 @@ TensorId StepBuilder::recurrent(const AttentionSpec& attention, TensorId input) 
   const bool delta = attention.kind == AttentionKind::kGatedDeltaNet;
   const std::int64_t value = delta ? heads * state.head_rows : inner;
   const std::int64_t mixed = inner + groups;
-  const Variable projected(
-      graph_, linear("in_proj", input, model_.hidden,
-                     per_token("projections", "T x (q + k + v + z) x b", mixed + value)));
+  Variable projected(graph_,
+                     linear("in_proj", input, model_.hidden,
+                            per_token("projections", "T x (q + k + v + z) x b", mixed + value)));
   const Variable small(
       graph_, apply("in_proj of gates", {input}, per_token("gates", "T x 2 heads x b", 2 * heads)));
-  const Variable qkv(graph_, apply("split", {*projected},
-                                   per_token("mixed q, k, v", "T x (q + k + v) x b", mixed)));
-  const Variable gate(graph_, apply("split", {*projected}, per_token("z", "T x v x b", value)));
   const Variable out(
-      graph_, apply("scan output", {*qkv, *small}, per_token("scan output", "T x v x b", value)));
-  const OpId scan = op("scan", {*qkv, *out});
+      graph_, apply("scan output", {*projected}, per_token("scan output", "T x v x b", value)));
+  const OpId scan = op("scan", {*projected, *small, *out});
   if (!kind_.decode) {
     graph_.set_between_pieces(scan);
   }
+  graph_.make(scan, per_token("mixed q, k, v", "T x (q + k + v) x b", mixed));
+  graph_.make(scan, per_token("convolved q, k, v", "T x (q + k + v) x b", mixed));
+  const Variable gate(graph_, graph_.make(scan, per_token("z", "T x v x b", value)));
+  projected.drop();
   const Variable normed(
       graph_, apply("gated norm", {*out, *gate}, per_token("normed", "T x v x b", value)));
   return reduced(linear("out_proj", *normed, value,
@@ -191,7 +192,7 @@ TensorId StepBuilder::experts(const LayerSpec& spec, TensorId input) {
   const bool fused = fuses_shared_experts(deployment_, spec);
   Variable shared(graph_);
   if (ffn.shared_width > 0 && !fused) {
-    shared = mlp(ffn.shared_width, ffn.gated, input);
+    shared = shared_experts(ffn, input);
   }
   const Variable router(graph_, linear("gate", input, model_.hidden,
                                        per_token("router logits", "T x E x b", ffn.experts)));
@@ -204,9 +205,20 @@ TensorId StepBuilder::experts(const LayerSpec& spec, TensorId input) {
   expert_caches(ffn, {input, *weights, *ids}, fused);
   TensorId out = graph_.view(op("sum over experts", {input}), input, "routed output");
   if (!shared.empty()) {
-    op("add shared experts", {out, *shared});
+    out = apply("add shared experts", {out, *shared},
+                per_token("sum of experts", "T x H x b", model_.hidden));
   }
   return reduced(out, deployment_.tp);
+}
+
+TensorId StepBuilder::shared_experts(const FfnSpec& ffn, TensorId input) {
+  const Variable out(graph_, mlp(ffn.shared_width, ffn.gated, input));
+  return apply("weigh shared experts", {*out},
+               per_token("shared output", "T x H x b", model_.hidden));
+}
+
+bool StepBuilder::activates_in_product() const {
+  return model_.quantization && model_.quantization->method == "mxfp4";
 }
 
 // Triton's fused experts: each product has its own buffer.

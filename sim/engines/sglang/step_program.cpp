@@ -62,11 +62,13 @@ StepBuilder::StepBuilder(const Deployment& deployment, int stage, StepKind kind)
       element_(Bytes{models::bits_of(deployment.dtype) / 8}),
       quantised_inputs_(quantises_inputs(*deployment.model, deployment.launch)),
       hidden_(graph_),
-      residual_(graph_) {}
+      residual_(graph_),
+      per_layer_(graph_) {}
 
 OpGraph StepBuilder::build() {
   scope_ = "embedding";
   hidden_ = apply("embed", {}, per_token("hidden states", "T x H x b", model_.hidden));
+  per_layer_inputs();
   const LayerSpec* previous = nullptr;
   int alike = 0;
   for (int i = layers_.begin; i < layers_.end; ++i) {
@@ -79,6 +81,7 @@ OpGraph StepBuilder::build() {
     }
   }
   scope_ = "output";
+  per_layer_.drop();
   op("norm", {*hidden_});
   if (kind_.decode) {
     logits();
@@ -92,13 +95,34 @@ void StepBuilder::logits() {
   const OpId head = op("lm_head", {*hidden_});
   const std::int64_t own = div_ceil(align_up(model_.vocabulary, 64), deployment_.tp);
   TensorId rows = graph_.make(head, per_token("logits", "B x V/tp x b", own, Leaf::kRuntimeLogits));
-  if (deployment_.tp > 1) {
-    const Variable partial(graph_, rows);
-    rows = apply(
-        "all_gather", {rows},
-        per_token("logits of all ranks", "B x V x b", own * deployment_.tp, Leaf::kRuntimeLogits));
+  if (deployment_.tp == 1) {
+    op("copy to the logits buffer", {rows});
+    return;
   }
+  const auto whole = [&](const char* name) {
+    return per_token(name, "B x V x b", own * deployment_.tp, Leaf::kRuntimeLogits);
+  };
+  const Variable partial(graph_, rows);
+  const Variable gathered(graph_, apply("all_gather", {rows}, whole("logits, rank by rank")));
+  rows = apply("transpose", {*gathered}, whole("logits of all ranks"));
   op("copy to the logits buffer", {rows});
+}
+
+// Embeddings that every layer has for itself (Gemma 3n and 4): looked up, projected and added up
+// before the first layer, and held to the last.
+void StepBuilder::per_layer_inputs() {
+  for (const models::TensorSpec& tensor : model_.before) {
+    if (tensor.name != "embed_tokens_per_layer.weight") {
+      continue;
+    }
+    const std::int64_t width = tensor.columns.units * tensor.columns.size;
+    const auto all = [&](const char* name) { return per_token(name, "T x L x width x b", width); };
+    const Variable looked_up(graph_, apply("embed per layer", {}, all("per-layer embeddings")));
+    const Variable projected(graph_,
+                             apply("project per layer", {*hidden_}, all("per-layer projections")));
+    per_layer_ = apply("add per layer", {*looked_up, *projected}, all("per-layer inputs"));
+    return;
+  }
 }
 
 TensorId StepBuilder::linear(std::string name, TensorId input, std::int64_t in_width,
@@ -137,13 +161,17 @@ void StepBuilder::add_and_norm(Variable& hidden, Variable& residual, TensorId in
 }
 
 void StepBuilder::layer(const LayerSpec& spec) {
-  // The loop over the layers holds what it passed in until the layer returns.
   Variable hidden(graph_);
   Variable residual(graph_);
   if (!residual_.empty()) {
     residual = *residual_;
   }
   add_and_norm(hidden, residual, *hidden_);
+  // On one rank the loop over the layers holds what it passed in until the layer returns; sums over
+  // ranks leave their result elsewhere.
+  if (deployment_.tp > 1) {
+    hidden_.drop();
+  }
   if (spec.attention.kind != AttentionKind::kNone) {
     hidden = attention(spec.attention, *hidden);
     if (spec.ffn.kind != FfnKind::kNone) {
