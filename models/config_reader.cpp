@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 
+#include "models/checkpoint.hpp"
 #include "models/families/family.hpp"
 #include "models/families/towers.hpp"
 #include "models/quantization.hpp"
@@ -283,7 +284,11 @@ ModelSpec read_model_config(const std::string& path) {
       throw ConfigError(Problem{path, "", "", "a folder that holds config.json", ""});
     }
   }
-  return read_model_config(read_config_file(file), file, read_quant_file(file));
+  ModelSpec spec = read_model_config(read_config_file(file), file, read_quant_file(file));
+  if (const auto checkpoint = find_checkpoint(file)) {
+    follow_checkpoint(*checkpoint, spec);
+  }
+  return spec;
 }
 
 }  // namespace oomcast::models

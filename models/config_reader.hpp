@@ -16,7 +16,8 @@
 namespace oomcast::models {
 
 // `path` is a config.json or a folder that holds one. hf_quant_config.json beside it, or
-// NAME.hf_quant_config.json beside NAME.json, is read too.
+// NAME.hf_quant_config.json beside NAME.json, is read too; so is the size of a checkpoint that lies
+// there (checkpoint.hpp).
 ModelSpec read_model_config(const std::string& path);
 
 // `source` names the file in messages; it becomes ModelSpec::name. `hf_quant_config` may be null.

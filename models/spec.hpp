@@ -253,6 +253,12 @@ struct Quantization {
   int head = -1;                     // number of the entry of `others` that holds for the head
 };
 
+// Size of the checkpoint's tensors where it is known and is not what the shapes make.
+struct CheckpointSize {
+  Bytes stored;
+  Bytes computed;
+};
+
 // A value that the file did not give.
 struct Assumption {
   std::string key;
@@ -285,6 +291,7 @@ struct ModelSpec {
 
   LengthRule length;
   std::optional<Quantization> quantization;
+  std::optional<CheckpointSize> checkpoint;
   // What checkpoints call the parts of a layer, in lists of modules to quantise or to leave alone.
   std::string_view attention_module = "self_attn";
   std::string_view ffn_module = "mlp";

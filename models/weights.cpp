@@ -1,6 +1,7 @@
 #include "models/weights.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "models/data.hpp"
 #include "models/quantization.hpp"
@@ -53,7 +54,7 @@ std::int64_t on_rank(const Extent& extent, const ShardPlan& plan) {
       units /= plan.ep > 1 ? 1 : plan.tp;
       break;
     case Split::kWhereItDivides:
-      units /= units % plan.tp == 0 ? plan.tp : 1;
+      units /= units % plan.tp == 0 && !plan.whole_towers ? plan.tp : 1;
       break;
     case Split::kStepTokens:
       units *= plan.step_tokens;
@@ -232,7 +233,10 @@ class RankBuilder {
     push({tensor.name, {}, layer, tensor.leaf, dtype, bytes, true});
   }
 
-  void push(const TensorBytes& tensor) {
+  void push(TensorBytes tensor) {
+    if (spec_.checkpoint && tensor.leaf != WeightLeaf::kBuffers) {
+      tensor.bytes = scaled(tensor.bytes, *spec_.checkpoint);
+    }
     out_.tensors.push_back(tensor);
     switch (tensor.leaf) {
       case WeightLeaf::kWeights:
@@ -245,6 +249,13 @@ class RankBuilder {
         out_.buffers += tensor.bytes;
         break;
     }
+  }
+
+  // Which tensors are larger or smaller than thought is not known, so all are.
+  static Bytes scaled(Bytes bytes, const CheckpointSize& checkpoint) {
+    const double ratio = static_cast<double>(checkpoint.stored.count()) /
+                         static_cast<double>(checkpoint.computed.count());
+    return Bytes{std::llround(static_cast<double>(bytes.count()) * ratio)};
   }
 
   const ModelSpec& spec_;

@@ -39,6 +39,9 @@ struct ShardPlan {
   std::vector<int> layers_per_stage = {};
   // Load the vision/audio towers too (vLLM skips them when every modality's limit is 0).
   bool towers = false;
+  // Every rank holds whole towers (vLLM --mm-encoder-tp-mode data, and encoders that it runs
+  // through the Transformers library: Gemma 4).
+  bool whole_towers = false;
   // Load the model's own draft layers (MTP) too, on the last stage.
   bool draft = false;
   // Make projections to keys and values in layers that use another layer's (Gemma 4, 3n): SGLang
