@@ -192,8 +192,10 @@ class Builder {
       }
       const std::int64_t heads = div_ceil(attention.heads, deployment_.attention_tp());
       const std::int64_t latent = detail::checked_mul(heads, attention.mla.kv_lora_rank) * element;
-      add(Bytes{latent} * attention.mla.nope_dim, Leaf::kModelWeights);
-      add(Bytes{latent} * attention.mla.v_dim, Leaf::kModelWeights);
+      const Bytes keys = Bytes{latent} * attention.mla.nope_dim;
+      const Bytes values = Bytes{latent} * attention.mla.v_dim;
+      add(keys, Leaf::kModelWeights);
+      add(values, Leaf::kModelWeights);
     }
   }
 

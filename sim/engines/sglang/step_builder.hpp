@@ -68,8 +68,8 @@ class StepBuilder {
   // ------------------------------------------------------------------------------------
 
   void layer(const LayerSpec& spec);
-  TensorId attention(const AttentionSpec& attention, TensorId input);
-  TensorId qkv_attention(const AttentionSpec& attention, TensorId input);
+  TensorId attention(const LayerSpec& spec, TensorId input);
+  TensorId qkv_attention(const AttentionSpec& attention, bool gated, TensorId input);
   TensorId mla(const AttentionSpec& attention, TensorId input);
   TensorId mla_decode(const AttentionSpec& attention, TensorId query, TensorId latent);
   TensorId mla_prefill(const AttentionSpec& attention, TensorId query, TensorId latent);

@@ -25,34 +25,57 @@ bool fuses_shared_experts(const Deployment& deployment, const LayerSpec& layer) 
          });
 }
 
+// Twice the query: half of it opens or closes the output.
+bool has_output_gate(const LayerSpec& layer) {
+  const AttentionSpec& attention = layer.attention;
+  return std::any_of(layer.tensors.begin(), layer.tensors.end(), [&](const auto& tensor) {
+    return tensor.name == "self_attn.qkv_proj.weight" && !tensor.rows.empty() &&
+           tensor.rows.front().units * tensor.rows.front().size ==
+               2 * attention.heads * attention.head_dim;
+  });
+}
+
 }  // namespace
 
 // ---- attention
 // -----------------------------------------------------------------------------------
 
-TensorId StepBuilder::attention(const AttentionSpec& attention, TensorId input) {
+TensorId StepBuilder::attention(const LayerSpec& spec, TensorId input) {
+  const AttentionSpec& attention = spec.attention;
   if (attention.kind == AttentionKind::kMla) {
     return mla(attention, input);
   }
   return models::has_state(attention.kind) ? recurrent(attention, input)
-                                           : qkv_attention(attention, input);
+                                           : qkv_attention(attention, has_output_gate(spec), input);
 }
 
-TensorId StepBuilder::qkv_attention(const AttentionSpec& attention, TensorId input) {
-  const std::int64_t query = per_attention_rank(attention.heads) * attention.head_dim;
+TensorId StepBuilder::qkv_attention(const AttentionSpec& attention, bool gated, TensorId input) {
+  const std::int64_t heads = per_attention_rank(attention.heads);
+  const std::int64_t query = heads * attention.head_dim;
   const std::int64_t kv_heads = std::max<std::int64_t>(1, per_attention_rank(attention.kv_heads));
   const std::int64_t keys =
       attention.kv_from_layer ? 0 : kv_heads * (attention.head_dim + attention.v_head_dim);
-  const Variable qkv(graph_, linear("qkv_proj", input, model_.hidden,
-                                    per_token("qkv", "T x (q + k + v) x b", query + keys)));
-  const Variable out(graph_,
-                     apply("attention output", {*qkv},
-                           per_token("attention output", "T x heads x dv x b",
-                                     per_attention_rank(attention.heads) * attention.v_head_dim)));
+  const auto of_heads = [&](const char* name) { return per_token(name, "T x q x b", query); };
+  const Variable qkv(
+      graph_, linear("qkv_proj", input, model_.hidden,
+                     per_token("qkv", "T x (q + k + v) x b", (gated ? 2 : 1) * query + keys)));
+  Variable q(graph_);
+  Variable gate(graph_);
+  if (gated) {
+    q = apply("take q apart", {*qkv}, of_heads("q"));
+    gate = apply("take the gate apart", {*qkv}, of_heads("gate"));
+  }
+  Variable out(graph_, apply("attention output", {*qkv},
+                             per_token("attention output", "T x heads x dv x b",
+                                       heads * attention.v_head_dim)));
   attention_kernel(attention, {*qkv, *out});
-  return reduced(
-      linear("o_proj", *out, query, per_token("attention projection", "T x H x b", model_.hidden)),
-      deployment_.attention_tp());
+  if (gated) {
+    gate = apply("sigmoid", {*gate}, of_heads("opened gate"));
+    out = apply("gate output", {*out, *gate}, of_heads("gated output"));
+  }
+  return reduced(linear("o_proj", *out, heads * attention.v_head_dim,
+                        per_token("attention projection", "T x H x b", model_.hidden)),
+                 deployment_.attention_tp());
 }
 
 void StepBuilder::attention_kernel(const AttentionSpec& attention,
@@ -143,13 +166,13 @@ TensorId StepBuilder::recurrent(const AttentionSpec& attention, TensorId input) 
   const bool delta = attention.kind == AttentionKind::kGatedDeltaNet;
   const std::int64_t value = delta ? heads * state.head_rows : inner;
   const std::int64_t mixed = inner + groups;
-  Variable projected(graph_,
-                     linear("in_proj", input, model_.hidden,
-                            per_token("projections", "T x (q + k + v + z) x b", mixed + value)));
+  const Variable projected(
+      graph_, linear("in_proj", input, model_.hidden,
+                     per_token("projections", "T x (q + k + v + z) x b", mixed + value)));
   const Variable small(
       graph_, apply("in_proj of gates", {input}, per_token("gates", "T x 2 heads x b", 2 * heads)));
-  const Variable out(
-      graph_, apply("scan output", {*projected}, per_token("scan output", "T x v x b", value)));
+  Variable out(graph_,
+               apply("scan output", {*projected}, per_token("scan output", "T x v x b", value)));
   const OpId scan = op("scan", {*projected, *small, *out});
   if (!kind_.decode) {
     graph_.set_between_pieces(scan);
@@ -157,10 +180,8 @@ TensorId StepBuilder::recurrent(const AttentionSpec& attention, TensorId input) 
   graph_.make(scan, per_token("mixed q, k, v", "T x (q + k + v) x b", mixed));
   graph_.make(scan, per_token("convolved q, k, v", "T x (q + k + v) x b", mixed));
   const Variable gate(graph_, graph_.make(scan, per_token("z", "T x v x b", value)));
-  projected.drop();
-  const Variable normed(
-      graph_, apply("gated norm", {*out, *gate}, per_token("normed", "T x v x b", value)));
-  return reduced(linear("out_proj", *normed, value,
+  out = apply("gated norm", {*out, *gate}, per_token("normed", "T x v x b", value));
+  return reduced(linear("out_proj", *out, value,
                         per_token("attention projection", "T x H x b", model_.hidden)),
                  deployment_.attention_tp());
 }
@@ -193,6 +214,15 @@ TensorId StepBuilder::experts(const LayerSpec& spec, TensorId input) {
   Variable shared(graph_);
   if (ffn.shared_width > 0 && !fused) {
     shared = shared_experts(ffn, input);
+  }
+  const bool wide_router =
+      std::any_of(spec.tensors.begin(), spec.tensors.end(), [](const auto& tensor) {
+        return tensor.name.ends_with("mlp.gate.weight") &&
+               tensor.element == models::Element::kFloat32;
+      });
+  if (wide_router) {
+    apply("input in fp32", {input},
+          bytes_per_token("input in fp32", "T x H x 4", Bytes{4} * model_.hidden));
   }
   const Variable router(graph_, linear("gate", input, model_.hidden,
                                        per_token("router logits", "T x E x b", ffn.experts)));
@@ -238,6 +268,14 @@ void StepBuilder::expert_caches(const FfnSpec& ffn, const std::vector<TensorId>&
   Variable aligned(graph_, apply("align experts", reads,
                                  bytes_per_token("sorted rows", "T x k x 4", Bytes{4} * chosen,
                                                  Leaf::kWorkspaceMoe)));
+  if (activates_in_product()) {
+    const Variable active(graph_,
+                          apply("experts, first product", reads,
+                                cache("activated, of experts", "T x k x I x b", width, {})));
+    apply("experts, second product", {*active},
+          cache("outputs of experts", "T x k x H x b", inner, {}));
+    return;
+  }
   const Variable first(
       graph_, apply("experts, first product", reads,
                     cache("gate and up of experts", "T x k x 2I x b", gates * width, padding)));

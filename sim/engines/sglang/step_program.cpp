@@ -173,7 +173,7 @@ void StepBuilder::layer(const LayerSpec& spec) {
     hidden_.drop();
   }
   if (spec.attention.kind != AttentionKind::kNone) {
-    hidden = attention(spec.attention, *hidden);
+    hidden = attention(spec, *hidden);
     if (spec.ffn.kind != FfnKind::kNone) {
       op("add and norm", {*hidden, *residual});
     }
