@@ -18,6 +18,8 @@ constexpr const char* kUsage =
     "\n"
     "  oomcast plan    startup of one deployment: classes, phases, KV capacity\n"
     "  oomcast replay  startup, then a request trace: timeline, peaks, outcome\n"
+    "  oomcast explain LOG       an engine's log or out-of-memory text: causes and fixes\n"
+    "  oomcast calibrate         from logs to a calibration file of one card and engine\n"
     "  oomcast list    models | gpus | engines | formats\n"
     "\n"
     "  oomcast COMMAND --help shows the options. Exit codes: 0 it fits, 2 bad input,\n"
@@ -30,6 +32,12 @@ int dispatch(const std::string& command, const Arguments& arguments) {
   if (command == "replay") {
     return run_replay(arguments);
   }
+  if (command == "explain") {
+    return run_explain(arguments);
+  }
+  if (command == "calibrate") {
+    return run_calibrate(arguments);
+  }
   if (command == "list") {
     return run_list(arguments);
   }
@@ -41,12 +49,13 @@ int dispatch(const std::string& command, const Arguments& arguments) {
     fmt::print("oomcast {}\n", OOMCAST_VERSION);
     return kFits;
   }
-  static const std::vector<std::string> kToCome = {"sweep", "limit", "explain", "calibrate",
-                                                   "report"};
+  static const std::vector<std::string> kCommands = {"plan", "replay", "explain", "calibrate",
+                                                     "list"};
+  static const std::vector<std::string> kToCome = {"sweep", "limit", "report"};
   const bool to_come = std::find(kToCome.begin(), kToCome.end(), command) != kToCome.end();
-  throw ConfigError(Problem{"command line", "command", command, "plan, replay or list",
-                            to_come ? "this command is not there yet"
-                                    : did_you_mean(command, {"plan", "replay", "list"})});
+  throw ConfigError(
+      Problem{"command line", "command", command, "plan, replay, explain, calibrate or list",
+              to_come ? "this command is not there yet" : did_you_mean(command, kCommands)});
 }
 
 int guarded(const std::string& command, const Arguments& arguments) {

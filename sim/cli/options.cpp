@@ -14,6 +14,16 @@ namespace {
 
 constexpr const char* kCommandLine = "command line";
 
+std::vector<std::string> names_of(const po::options_description& options) {
+  std::vector<std::string> names;
+  for (const auto& option : options.options()) {
+    names.push_back("--" + option->long_name());
+  }
+  return names;
+}
+
+}  // namespace
+
 std::optional<Bytes> bytes_option(const po::variables_map& values, const char* name,
                                   Problems& problems) {
   if (values.count(name) == 0) {
@@ -30,16 +40,6 @@ std::optional<Bytes> bytes_option(const po::variables_map& values, const char* n
   }
   return bytes;
 }
-
-std::vector<std::string> names_of(const po::options_description& options) {
-  std::vector<std::string> names;
-  for (const auto& option : options.options()) {
-    names.push_back("--" + option->long_name());
-  }
-  return names;
-}
-
-}  // namespace
 
 po::options_description deployment_options() {
   po::options_description options("Deployment");
@@ -65,15 +65,15 @@ po::options_description deployment_options() {
 }
 
 bool parse(const Arguments& arguments, const po::options_description& options,
-           const std::string& usage, po::variables_map& values) {
+           const std::string& usage, po::variables_map& values,
+           const po::positional_options_description& positional) {
   try {
     const auto style =
         po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
-    const po::positional_options_description no_positional;
     po::store(po::command_line_parser(arguments)
                   .options(options)
                   .style(style)
-                  .positional(no_positional)
+                  .positional(positional)
                   .run(),
               values);
     po::notify(values);

@@ -22,6 +22,17 @@ struct CardState {
   Bytes other_use;                     // held by other processes
 };
 
+// What a calibration found beyond the computed quantities; added to them, may be negative.
+struct Residuals {
+  Bytes load;         // beside the weights once they are loaded
+  Bytes activation;   // of the profile run's peak
+  Bytes non_torch;    // appears outside PyTorch up to the end of profiling
+  Bytes collectives;  // the same with tensor parallelism: collectives' own
+  Bytes graph;        // driver memory of each captured graph
+
+  friend bool operator==(const Residuals&, const Residuals&) = default;
+};
+
 // Quantities taken as given instead of computed (`--assume NAME=VALUE`).
 struct Assumed {
   std::optional<Bytes> available_kv;
@@ -32,6 +43,7 @@ struct Assumed {
   std::optional<Bytes> available_after_load;  // SGLang: free memory once weights are loaded
   std::optional<Bytes> free_for_kv;           // TensorRT-LLM: what its fraction is taken of
   std::optional<Bytes> cache_pool;            // SGLang: KV and recurrent state together
+  Residuals residuals;                        // of a calibration
   bool warm_compile_cache = false;
   bool pieces_compiled_before = false;  // kernels are timed again, pieces not compiled again
 

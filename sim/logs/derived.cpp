@@ -57,6 +57,7 @@ class Derivation {
 };
 
 void derive_sglang(Derivation& derive) {
+  derive.sum(Figure::kStatePool, {Figure::kSsmState, Figure::kConvState});
   derive.difference(Figure::kWeights, Figure::kFreeAtStart, Figure::kFreeAfterLoad);
   if (derive.own(Figure::kSwaTokens) != nullptr) {
     derive.sum(Figure::kAvailableKv, {Figure::kKeys, Figure::kValues, Figure::kMoreKv});

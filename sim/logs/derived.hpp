@@ -7,7 +7,8 @@ namespace oomcast::logs {
 
 // Adds derived readings, rank by rank, for figures without a printed one:
 //   all           total = the one an out-of-memory text names
-//   SGLang        available KV = K + V (and further pools of a sliding-window model);
+//   SGLang        state pool = convolution + recurrent state;
+//                 available KV = K + V (and further pools of a sliding-window model);
 //                 weights = free before - free after loading
 //   vLLM          total = requested / utilization
 //   TensorRT-LLM  weights = free before - free after the stage `Model`;

@@ -38,6 +38,7 @@ constexpr std::array<Row, kFigureCount> kRows = {{
     {Figure::kConvState, "conv_state", Measure::kBytes},
     {Figure::kSsmState, "ssm_state", Measure::kBytes},
     {Figure::kIntermediateState, "intermediate_state", Measure::kBytes},
+    {Figure::kStatePool, "state_pool", Measure::kBytes},
     {Figure::kMultimodalReserve, "multimodal_reserve", Measure::kBytes},
     {Figure::kTemporaryKv, "temporary_kv", Measure::kBytes},
     {Figure::kKvPerToken, "kv_per_token", Measure::kBytes},

@@ -36,6 +36,7 @@ enum class Figure : std::uint8_t {
   kConvState,
   kSsmState,
   kIntermediateState,
+  kStatePool,  // convolution and recurrent state
   kMultimodalReserve,
   kTemporaryKv,  // TensorRT-LLM: the dry run's
   kKvPerToken,

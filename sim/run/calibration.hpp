@@ -1,16 +1,24 @@
-// A calibration file: coefficients measured on a card with an engine, which replace presets.
+// A calibration file: coefficients measured on a card with an engine, which replace presets or are
+// added to what is computed.
 //
 // {"schema": "oomcast.calibration/1", "gpu": "NVIDIA H100 80GB HBM3", "engine": "vllm",
-//  "engine_version": "0.19.0",
-//  "memory": {"context_mib": 520, "non_torch_mib": 256, "graphs_mib": 930},
+//  "engine_version": "0.19.0", "engine_version_range": ["0.18.0", "0.19.0"], "driver": "595.71",
+//  "memory": {"device_total_mib": 81086, "context_mib": 520, "load_residual_mib": 3.1,
+//             "activation_offset_mib": -2, "non_torch_residual_mib": 12,
+//             "collectives_residual_mib": 40, "graph_residual_mib": 0.4},
 //  "step_time": {"step_ms": 14.1, "per_context_token_us": 0.285, "per_prefill_token_us": 85.4,
-//                "per_prompt_step_ms": 0, "per_request_us": 0}}
-// Every coefficient is optional; what is absent stays at its preset.
+//                "per_prompt_step_ms": 0, "per_request_us": 0},
+//  "coefficients": [...], "logs": [...], "checksum": "..."}
+// Every coefficient is optional; what is absent stays at its preset. Residuals are added to what
+// is computed; `graph_residual_mib` for each captured graph. A file written by hand may also fix
+// `non_torch_mib` and `graphs_mib` as a whole, and needs no checksum; a checksum that is there must
+// agree.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "sim/engines/deployment.hpp"
 #include "sim/latency/step_time.hpp"
@@ -20,19 +28,28 @@ namespace oomcast {
 struct Calibration {
   std::string source;
   std::string gpu;
+  launch::Engine engine = launch::Engine::kVllm;
   std::string engine_version;
+  // First and last version it was measured with.
+  std::optional<std::pair<Version, Version>> engine_versions;
+  std::optional<Bytes> device_total;
   std::optional<Bytes> context;
   std::optional<Bytes> non_torch;
   std::optional<Bytes> graphs;
+  Residuals residuals;
   std::optional<MeasuredCoefficients> step_time;
 };
 
-// Throws ConfigError for a file that is no calibration, unknown keys and values out of range.
+// Throws ConfigError for a file that is no calibration, unknown keys, values out of range and a
+// checksum that does not agree.
 Calibration read_calibration(const std::string& path);
 Calibration parse_calibration(std::string_view text, const std::string& source);
 
-// Puts the coefficients into the input of the startup. Throws ConfigError for another card; another
-// engine version is used with a warning.
+// Puts the coefficients into the input of the startup. Throws ConfigError for another card or
+// engine and for a version too far from the measured ones; a near one is used with a warning.
 void apply(const Calibration& calibration, EngineDeployment& deployment);
+
+// Of the file without its checksum.
+std::string calibration_checksum(Json file);
 
 }  // namespace oomcast

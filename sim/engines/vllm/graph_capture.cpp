@@ -145,16 +145,14 @@ bool GraphCapture::record(GraphMode mode, const opgraph::Program& program, std::
 
 Bytes GraphCapture::driver_bytes(GraphMode mode) const {
   const StartupRules& rules = deployment_.rules;
-  if (mode == GraphMode::kFull) {
-    return align_up(
-        rules.graph_executable + rules.graph_node * (rules.graph_nodes_per_layer_full * layers_),
-        allocator::kDriverUnit);
-  }
-  // One piece before, between and after the attention calls.
-  const std::int64_t pieces = layers_ + 1;
-  return align_up(
-      (rules.graph_executable + rules.graph_node * rules.graph_nodes_per_piece) * pieces,
-      allocator::kDriverUnit);
+  // Pieces lie before, between and after the attention calls.
+  const Bytes nodes_and_executables =
+      mode == GraphMode::kFull
+          ? rules.graph_executable + rules.graph_node * (rules.graph_nodes_per_layer_full * layers_)
+          : (rules.graph_executable + rules.graph_node * rules.graph_nodes_per_piece) *
+                (layers_ + 1);
+  return std::max(Bytes{0}, align_up(nodes_and_executables, allocator::kDriverUnit) +
+                                deployment_.assumed.residuals.graph);
 }
 
 Bytes GraphCapture::estimate() const {

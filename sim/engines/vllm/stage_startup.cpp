@@ -201,8 +201,11 @@ bool StageStartup::load() {
     loaded = load_weights();
   }
   state_.memory.empty_cache();
+  const Bytes residual = deployment_.assumed.residuals.load;
+  loaded = loaded &&
+           outside(Leaf::kModelBuffers, Backing::kDriver, std::max(Bytes{0}, residual), "load");
   // The engine's log counts blocks.
-  state_.weights = allocated() - before;
+  state_.weights = allocated() - before + residual;
   return loaded && end_phase("load");
 }
 
@@ -291,6 +294,11 @@ bool StageStartup::appear_outside_torch() {
   } else if (deployment_.pp > 1) {
     modules = rules.non_torch_pipeline;
   }
+  const Residuals& residuals = deployment_.assumed.residuals;
+  modules = std::max(Bytes{0}, modules + residuals.non_torch);
+  if (deployment_.tp > 1) {
+    collectives = std::max(Bytes{0}, collectives + residuals.collectives);
+  }
   if (deployment_.assumed.non_torch) {
     modules = *deployment_.assumed.non_torch;
     collectives = Bytes{0};
@@ -305,11 +313,14 @@ bool StageStartup::budget() {
   state_.profile_increase = highest_allocated_ - allocated_at_profile_;
   const Bytes estimate = deployment_.graph_estimate_applied ? state_.graph_estimate : Bytes{0};
   if (rules.budget == Budget::kConsumed) {
-    state_.consumed = free_at_snapshot_ - device_free();
+    state_.consumed =
+        free_at_snapshot_ - device_free() + std::min(Bytes{0}, deployment_.assumed.residuals.load);
     state_.activation_peak = highest_allocated_ - allocated();
   } else {
     state_.activation_peak = state_.profile_increase;
   }
+  state_.activation_peak =
+      std::max(Bytes{0}, state_.activation_peak + deployment_.assumed.residuals.activation);
   if (deployment_.assumed.activation_peak) {
     state_.activation_peak = *deployment_.assumed.activation_peak;
   }
