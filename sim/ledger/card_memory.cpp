@@ -98,7 +98,7 @@ void CardMemory::begin_capture(bool empties_cache) {
   if (empties_cache) {
     empty_cache();
   }
-  allocator_.begin_pool(pool_, stream_);
+  allocator_.begin_pool(pool_, std::nullopt);  // streams that the captured one forks included
   allocator_.begin_capture(stream_);
   capturing_ = true;
   ++captures_;

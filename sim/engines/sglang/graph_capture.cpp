@@ -9,6 +9,7 @@ namespace oomcast::sglang {
 namespace {
 
 constexpr auto kCaptureStream = allocator::StreamId{1};
+constexpr auto kSecondStream = allocator::StreamId{2};
 constexpr const char* kPhase = "capture";
 
 opgraph::StepShape shape_of(std::int64_t tokens) { return {tokens, tokens, tokens}; }
@@ -86,11 +87,11 @@ bool GraphCapture::make_logits_buffer() {
   return make_static(logits_buffer(deployment_, decode_sizes_.back()));
 }
 
-const opgraph::Program& GraphCapture::program(StepKind kind) {
+const StepProgram& GraphCapture::program(StepKind kind) {
   const std::tuple key{kind.decode, kind.first_on_stream, kind.sums_allocate, kind.expert_padding};
   auto found = programs_.find(key);
   if (found == programs_.end()) {
-    found = programs_.emplace(key, opgraph::Program(step_graph(deployment_, stage_, kind))).first;
+    found = programs_.emplace(key, step_program(deployment_, stage_, kind)).first;
   }
   return found->second;
 }
@@ -153,7 +154,7 @@ bool GraphCapture::warm_up(bool decode, std::int64_t size) {
 }
 
 bool GraphCapture::record(bool decode, std::int64_t size) {
-  const opgraph::Program& recorded = program(step_kind(deployment_, decode, size));
+  const StepProgram& recorded = program(step_kind(deployment_, decode, size));
   // Pieces begin their captures themselves and do not empty the cache; torch.cuda.graph does.
   memory_.begin_capture(decode);
   const bool fits = run(recorded, size, !decode);
@@ -161,15 +162,29 @@ bool GraphCapture::record(bool decode, std::int64_t size) {
   return fits;
 }
 
+bool GraphCapture::make(const opgraph::Program::Step& step, const opgraph::OpGraph& graph,
+                        const opgraph::StepShape& shape, std::vector<CardMemory::Tensor>& live) {
+  return std::all_of(step.made.begin(), step.made.end(), [&](opgraph::TensorId id) {
+    const opgraph::TensorInfo& tensor = graph.info(id);
+    const auto made =
+        memory_.allocate(tensor.leaf, tensor.bytes.at(shape), startup_tag(kPhase, tensor.leaf));
+    if (made) {
+      live[index_of(id)] = *made;
+    }
+    return made.has_value();
+  });
+}
+
 // Runs a program; with `pieces` what lies between them happens in ordinary memory.
-bool GraphCapture::run(const opgraph::Program& program, std::int64_t size, bool pieces) {
+bool GraphCapture::run(const StepProgram& step_program, std::int64_t size, bool pieces) {
+  const opgraph::Program& program = step_program.program;
   const opgraph::OpGraph& graph = program.graph();
   const opgraph::StepShape shape = shape_of(size);
   std::vector<CardMemory::Tensor> live(graph.tensor_count());
   bool inside = true;
   std::uint32_t index = 0;
   for (const opgraph::Program::Step& step : program.steps()) {
-    const bool wanted = !graph.info(opgraph::OpId{index++}).between_pieces;
+    const bool wanted = !graph.info(opgraph::OpId{index}).between_pieces;
     if (pieces && wanted != inside) {
       if (wanted) {
         memory_.begin_capture(false);
@@ -178,17 +193,19 @@ bool GraphCapture::run(const opgraph::Program& program, std::int64_t size, bool 
       }
       inside = wanted;
     }
-    for (const opgraph::TensorId id : step.made) {
-      const opgraph::TensorInfo& tensor = graph.info(id);
-      const auto made =
-          memory_.allocate(tensor.leaf, tensor.bytes.at(shape), startup_tag(kPhase, tensor.leaf));
-      if (!made) {
-        if (pieces && !inside) {
-          memory_.begin_capture(false);
-        }
-        return false;
+    const bool beside = step_program.on_second_stream[index++];
+    if (beside) {
+      memory_.use_stream(kSecondStream);
+    }
+    const bool made_all = make(step, graph, shape, live);
+    if (beside) {
+      memory_.use_stream(kCaptureStream);
+    }
+    if (!made_all) {
+      if (pieces && !inside) {
+        memory_.begin_capture(false);
       }
-      live[index_of(id)] = *made;
+      return false;
     }
     for (const opgraph::TensorId id : step.freed) {
       memory_.free(live[index_of(id)]);

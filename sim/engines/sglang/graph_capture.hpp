@@ -35,10 +35,12 @@ class GraphCapture {
   bool capture(bool decode, std::int64_t size);
   bool warm_up(bool decode, std::int64_t size);
   bool record(bool decode, std::int64_t size);
-  bool run(const opgraph::Program& program, std::int64_t size, bool pieces);
+  bool run(const StepProgram& step, std::int64_t size, bool pieces);
+  bool make(const opgraph::Program::Step& step, const opgraph::OpGraph& graph,
+            const opgraph::StepShape& shape, std::vector<CardMemory::Tensor>& live);
   bool make_outputs(std::int64_t size);
   [[nodiscard]] Bytes driver_bytes(bool decode) const;
-  const opgraph::Program& program(StepKind kind);
+  const StepProgram& program(StepKind kind);
 
   const Deployment& deployment_;
   int stage_ = 0;
@@ -47,7 +49,7 @@ class GraphCapture {
   std::int64_t layers_ = 0;
   std::vector<std::int64_t> decode_sizes_;
   // By decode, first on stream, sums that allocate, padding.
-  std::map<std::tuple<bool, bool, bool, std::int64_t>, opgraph::Program> programs_;
+  std::map<std::tuple<bool, bool, bool, std::int64_t>, StepProgram> programs_;
   bool stream_is_new_ = true;
   bool logits_made_ = false;
   bool modules_loaded_ = false;

@@ -25,7 +25,7 @@ class StepBuilder {
 
  public:
   StepBuilder(const Deployment& deployment, int stage, StepKind kind);
-  OpGraph build();
+  StepProgram build();
 
  private:
   // ---- sizes
@@ -52,6 +52,7 @@ class StepBuilder {
   // ------------------------------------------------------------------------------
 
   OpId op(std::string name, const std::vector<TensorId>& reads) {
+    on_second_stream_.push_back(second_stream_);
     return graph_.op(std::move(name), scope_, reads);
   }
   TensorId apply(std::string name, const std::vector<TensorId>& reads, TensorInfo out) {
@@ -101,6 +102,9 @@ class StepBuilder {
   Variable residual_;
   Variable per_layer_;
   bool cublas_made_ = false;
+  bool second_cublas_made_ = false;
+  bool second_stream_ = false;  // where ops go now
+  std::vector<bool> on_second_stream_;
 };
 
 }  // namespace oomcast::sglang

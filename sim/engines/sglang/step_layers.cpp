@@ -212,9 +212,14 @@ TensorId StepBuilder::experts(const LayerSpec& spec, TensorId input) {
   const FfnSpec& ffn = spec.ffn;
   const bool fused = fuses_shared_experts(deployment_, spec);
   Variable shared(graph_);
-  if (ffn.shared_width > 0 && !fused) {
-    shared = shared_experts(ffn, input);
+  const bool beside = ffn.shared_width > 0 && !fused;
+  if (beside) {
+    // The routed experts run on a stream of their own, so the shared ones take a copy.
+    const Variable copy(graph_,
+                        apply("clone", {input}, per_token("copy", "T x H x b", model_.hidden)));
+    shared = shared_experts(ffn, *copy);
   }
+  second_stream_ = beside;
   const bool wide_router =
       std::any_of(spec.tensors.begin(), spec.tensors.end(), [](const auto& tensor) {
         return tensor.name.ends_with("mlp.gate.weight") &&
@@ -233,6 +238,7 @@ TensorId StepBuilder::experts(const LayerSpec& spec, TensorId input) {
   const Variable ids(graph_, apply("top-k", {*router},
                                    bytes_per_token("expert ids", "T x k x 4", Bytes{4} * chosen)));
   expert_caches(ffn, {input, *weights, *ids}, fused);
+  second_stream_ = false;
   TensorId out = graph_.view(op("sum over experts", {input}), input, "routed output");
   if (!shared.empty()) {
     out = apply("add shared experts", {out, *shared},

@@ -10,7 +10,6 @@ using models::AttentionKind;
 using models::FfnKind;
 using models::LayerSpec;
 using opgraph::Affine;
-using opgraph::OpGraph;
 using opgraph::OpId;
 using opgraph::ShapeVar;
 using opgraph::TensorId;
@@ -65,7 +64,7 @@ StepBuilder::StepBuilder(const Deployment& deployment, int stage, StepKind kind)
       residual_(graph_),
       per_layer_(graph_) {}
 
-OpGraph StepBuilder::build() {
+StepProgram StepBuilder::build() {
   scope_ = "embedding";
   hidden_ = apply("embed", {}, per_token("hidden states", "T x H x b", model_.hidden));
   per_layer_inputs();
@@ -88,7 +87,7 @@ OpGraph StepBuilder::build() {
   }
   hidden_.drop();
   residual_.drop();
-  return std::move(graph_);
+  return {opgraph::Program(std::move(graph_)), std::move(on_second_stream_)};
 }
 
 void StepBuilder::logits() {
@@ -128,8 +127,9 @@ void StepBuilder::per_layer_inputs() {
 TensorId StepBuilder::linear(std::string name, TensorId input, std::int64_t in_width,
                              TensorInfo out) {
   const OpId id = op(std::move(name), {input});
-  if (kind_.first_on_stream && !cublas_made_ && !quantised_inputs_) {
-    cublas_made_ = true;
+  bool& made = second_stream_ ? second_cublas_made_ : cublas_made_;
+  if (kind_.first_on_stream && !made && !quantised_inputs_) {
+    made = true;
     TensorInfo workspace{"cuBLAS workspace", "by GPU generation", Leaf::kWorkspaceGemm,
                          Affine::fixed(deployment_.cublas_workspace)};
     workspace.kept = true;
@@ -185,7 +185,7 @@ void StepBuilder::layer(const LayerSpec& spec) {
   residual_ = *residual;
 }
 
-OpGraph step_graph(const Deployment& deployment, int stage, StepKind kind) {
+StepProgram step_program(const Deployment& deployment, int stage, StepKind kind) {
   return StepBuilder(deployment, stage, kind).build();
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "sim/engines/sglang/deployment.hpp"
 #include "sim/opgraph/program.hpp"
@@ -26,6 +27,12 @@ inline constexpr Bytes kCustomSum{std::int64_t{16} << 20};
 // How a step of so many tokens runs.
 StepKind step_kind(const Deployment& deployment, bool decode, std::int64_t tokens);
 
-opgraph::OpGraph step_graph(const Deployment& deployment, int stage, StepKind kind);
+struct StepProgram {
+  opgraph::Program program;
+  // Of each op: whether it runs beside the others, where blocks freed by them are not for it.
+  std::vector<bool> on_second_stream;
+};
+
+StepProgram step_program(const Deployment& deployment, int stage, StepKind kind);
 
 }  // namespace oomcast::sglang
