@@ -90,9 +90,12 @@ Choice choose_family(const Json& json, const std::string& source, const std::str
   const std::string by_type(architecture_of_model_type(type));
   if (!architectures.empty()) {
     const std::string nearest = did_you_mean(architectures.front(), supported_architectures());
+    std::string hint = nearest.empty() ? "`oomcast list models` shows what is supported" : nearest;
+    if (view.has("auto_map")) {
+      hint += "; its code lies with the checkpoint (auto_map)";
+    }
     problems.add({source, path.empty() ? "architectures" : path + ".architectures",
-                  architectures.front(), "an architecture that oomcast has a builder for",
-                  nearest.empty() ? "`oomcast list models` shows what is supported" : nearest});
+                  architectures.front(), "an architecture that oomcast has a builder for", hint});
     return {};
   }
   if (!by_type.empty()) {
@@ -260,7 +263,12 @@ ModelSpec read_model_config(const Json& config, const std::string& source,
   read_quantization(reader, hf_quant_config, spec);
   problems.raise_if_any();
   try {
-    if (parameter_count(spec) <= kMostParameters) {
+    Bytes parameters;
+    for (const Component component :
+         {Component::kText, Component::kVision, Component::kAudio, Component::kMtp}) {
+      parameters += Bytes{parameter_count(spec, component)};
+    }
+    if (parameters <= Bytes{kMostParameters}) {
       return spec;
     }
   } catch (const ArithmeticOverflow&) {

@@ -8,6 +8,7 @@ namespace oomcast::models {
 namespace {
 
 constexpr std::size_t kMostIgnored = 200'000;
+constexpr std::size_t kMostSchemes = 16;
 // ModelOpt's word for a scheme by module.
 constexpr std::string_view kMixedAlgorithm = "MIXED_PRECISION";
 
@@ -87,6 +88,10 @@ void read_groups(const JsonView& view, Quantization& out) {
     read_group(*group, *weights, other);
     out.others.push_back(std::move(other));
     out.rest_in_16_bits = true;
+    if (out.others.size() > kMostSchemes) {
+      view.complain("config_groups", fmt::format("at most {} groups", kMostSchemes));
+      return;
+    }
   }
 }
 
@@ -173,6 +178,10 @@ void read_layer_algorithms(const JsonView& view, Quantization& out) {
       at->method = "modelopt";
       at->source = out.source;
       set_algorithm(*algorithm, *one, *at);
+      if (by_algorithm.size() > kMostSchemes) {
+        view.complain("quantized_layers", fmt::format("at most {} algorithms", kMostSchemes));
+        return;
+      }
     }
     at->targets.push_back(name);
   }

@@ -117,8 +117,8 @@ void add_routed_experts(const ModelSpec& spec, LayerSpec& layer, const MoeStyle&
 std::vector<bool> read_flags(const Config& config, std::string_view key, int layers) {
   std::vector<bool> flags(static_cast<std::size_t>(layers), false);
   const auto list = config.integers(key, {0, 1});
-  if (list && list->size() != flags.size()) {
-    config.complain(key, fmt::format("{} entries, one a layer", layers));
+  if (!config.has(key) || (list && list->size() != flags.size())) {
+    config.complain(key, fmt::format("{} zeros and ones, one a layer", layers));
   } else if (list) {
     std::transform(list->begin(), list->end(), flags.begin(),
                    [](std::int64_t entry) { return entry == 1; });

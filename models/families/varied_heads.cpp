@@ -28,6 +28,14 @@ void set_window(AttentionSpec& attention, Tokens window) {
   attention.window = window;
 }
 
+// Of families that know no pattern: layer_types has to say which layers have the window.
+Windows read_listed_windows(const Config& config, int layers) {
+  if (config.has("sliding_window") && !config.has("layer_types")) {
+    config.complain("layer_types", fmt::format("{} entries, as there is a sliding_window", layers));
+  }
+  return read_windows(config, layers, {});
+}
+
 void add_two_norms(const ModelSpec& spec, LayerSpec& layer) {
   add_norm(layer.tensors, "input_layernorm.weight", spec.hidden);
   add_norm(layer.tensors, "post_attention_layernorm.weight", spec.hidden);
@@ -138,7 +146,7 @@ void build_laguna(const Config& config, ModelSpec& spec) {
                                 sizes.kv_heads));
     heads.assign(count, sizes.heads);
   }
-  const Windows windows = read_windows(config, sizes.layers, {});
+  const Windows windows = read_listed_windows(config, sizes.layers);
   RopeRules rope;
   rope.head_dim = sizes.head_dim;
   rope.layer_type = "full_attention";
@@ -271,7 +279,7 @@ void build_step35(const Config& config, ModelSpec& spec) {
   if (!rules.read_kv_heads) {
     sizes.kv_heads = config.required({"num_attention_groups"}, {1, sizes.heads});
   }
-  const Windows windows = read_windows(config, sizes.layers, {});
+  const Windows windows = read_listed_windows(config, sizes.layers);
   const int rope = add_rope(config, spec, {.head_dim = sizes.head_dim});
   const MoeStyle moe = read_step_moe(config);
   const std::vector<bool> experts = read_step_moe_layers(config, sizes.layers);

@@ -9,6 +9,7 @@
 #include "models/catalog.hpp"
 #include "models/data.hpp"
 #include "models/weights.hpp"
+#include "tests/unit/models/config_path.hpp"
 
 namespace oomcast::models {
 namespace {
@@ -215,6 +216,56 @@ TEST(ConfigReader, FoldersFilesAndMissingOnes) {
   EXPECT_THROW(read_model_config((folder / "config.json").string()), ConfigError);
   fs::remove_all(folder);
   EXPECT_THROW(read_model_config(folder.string()), ConfigError);
+}
+
+Json carried(const std::string& file) { return read_json_file(config_path(file)); }
+
+TEST(ConfigReader, PatternsThatDoNotFitTheLayersAreNamed) {
+  Json mimo = carried("XiaomiMiMo__MiMo-V2-Flash.json");
+  mimo.erase("hybrid_layer_pattern");
+  expect_mentions(mimo, {"hybrid_layer_pattern", "48 zeros and ones"});
+  Json nemotron = carried("nvidia__NVIDIA-Nemotron-3-Nano-30B-A3B-BF16.json");
+  nemotron["hybrid_override_pattern"] = "MEX";
+  expect_mentions(nemotron, {"hybrid_override_pattern"});
+  nemotron["hybrid_override_pattern"] = "ME*";
+  expect_mentions(nemotron, {"num_hidden_layers", "3, as many as the pattern"});
+  Json gemma = carried("google__gemma-4-E2B-it.json");
+  gemma["text_config"]["num_kv_shared_layers"] = 35;
+  expect_mentions(gemma, {"num_kv_shared_layers"});
+  Json v4 = carried("deepseek-ai__DeepSeek-V4-Flash.json");
+  v4["compress_ratios"][5] = 7;
+  expect_mentions(v4, {"compress_ratios", "0, 4 or 128"});
+  v4["o_groups"] = 7;
+  expect_mentions(v4, {"o_groups", "compress_ratios"});
+}
+
+TEST(ConfigReader, AWindowNeedsItsLayers) {
+  Json step = {{"architectures", {"Step3p5ForCausalLM"}},
+               {"num_hidden_layers", 2},
+               {"hidden_size", 64},
+               {"num_attention_heads", 4},
+               {"intermediate_size", 128},
+               {"vocab_size", 1000},
+               {"sliding_window", 16},
+               {"moe_num_experts", 4},
+               {"moe_top_k", 2},
+               {"moe_intermediate_size", 32}};
+  expect_mentions(step, {"layer_types", "sliding_window"});
+}
+
+TEST(ConfigReader, CustomCodeIsSaidToBe) {
+  expect_mentions(Json{{"architectures", {"MyOwnForCausalLM"}},
+                       {"auto_map", {{"AutoModelForCausalLM", "modeling_my_own.MyOwn"}}}},
+                  {"MyOwnForCausalLM", "auto_map"});
+}
+
+TEST(ConfigReader, ATowerThatContradictsItselfIsRefused) {
+  Json gemma = carried("google__gemma-4-E2B-it.json");
+  gemma["vision_config"]["num_attention_heads"] = 7;
+  expect_mentions(gemma, {"vision_config.num_attention_heads", "768"});
+  gemma = carried("google__gemma-4-E2B-it.json");
+  gemma["audio_config"].erase("hidden_size");
+  expect_mentions(gemma, {"audio_config.hidden_size"});
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "models/data.hpp"
 #include "models/weights.hpp"
 #include "sim/core/error.hpp"
+#include "tests/unit/models/config_path.hpp"
 
 namespace oomcast::models {
 namespace {
@@ -114,6 +115,61 @@ TEST(Quantization, SchemesWithoutByteRulesAreRefusedByName) {
       EXPECT_NE(std::string(error.what()).find("awq"), std::string::npos) << "what is supported";
     }
   }
+}
+
+DType dtype_of(const RankWeights& weights, int layer, std::string_view name) {
+  const auto at =
+      std::find_if(weights.tensors.begin(), weights.tensors.end(), [&](const TensorBytes& tensor) {
+        return tensor.layer == layer && tensor.name == name && tensor.suffix.empty();
+      });
+  EXPECT_NE(at, weights.tensors.end()) << layer << " " << name;
+  return at == weights.tensors.end() ? DType::kInt64 : at->dtype;
+}
+
+TEST(Quantization, EachModuleFollowsTheAlgorithmThatNamesIt) {
+  Json config = llama();
+  config["num_hidden_layers"] = 2;
+  const Json file = {{"quantization",
+                      {{"quant_algo", "MIXED_PRECISION"},
+                       {"quantized_layers",
+                        {{"model.layers.0.mlp.gate_proj", {{"quant_algo", "NVFP4"}}},
+                         {"model.layers.0.mlp.up_proj", {{"quant_algo", "NVFP4"}}},
+                         {"model.layers.1.mlp.down_proj", {{"quant_algo", "MXFP8"}}},
+                         {"lm_head", {{"quant_algo", "FP8"}}}}}}}};
+  const RankWeights weights = weights_on_rank(read_model_config(config, "c", file), {});
+  EXPECT_EQ(dtype_of(weights, 0, "mlp.gate_up_proj.weight"), DType::kFloat4);
+  EXPECT_EQ(dtype_of(weights, 0, "mlp.down_proj.weight"), DType::kBFloat16);
+  EXPECT_EQ(dtype_of(weights, 1, "mlp.gate_up_proj.weight"), DType::kBFloat16);
+  EXPECT_EQ(dtype_of(weights, 1, "mlp.down_proj.weight"), DType::kFloat8);
+  EXPECT_EQ(dtype_of(weights, 1, "self_attn.qkv_proj.weight"), DType::kBFloat16);
+  EXPECT_EQ(dtype_of(weights, -1, "lm_head.weight"), DType::kFloat8);
+  EXPECT_EQ(dtype_of(weights, -1, "embed_tokens.weight"), DType::kBFloat16);
+}
+
+TEST(Quantization, DeepSeekV4HasFourBitExpertsAmongBlocksOfEight) {
+  const RankWeights weights =
+      weights_on_rank(read_model_config(config_path("deepseek-ai__DeepSeek-V4-Flash.json")), {});
+  EXPECT_EQ(dtype_of(weights, 5, "mlp.experts.w13.weight"), DType::kFloat4);
+  EXPECT_EQ(dtype_of(weights, 5, "mlp.shared_experts.gate_up_proj.weight"), DType::kFloat8);
+  EXPECT_EQ(dtype_of(weights, 5, "attn.wq_b.weight"), DType::kFloat8);
+  EXPECT_EQ(dtype_of(weights, 5, "attn.compressor.fused_wkv_wgate.weight"), DType::kBFloat16);
+  // A byte for 32 values of the experts, and for every block of the rest.
+  const std::int64_t expert_scales = 43LL * 256 * 3 * 4096 * 2048 / 32;
+  EXPECT_EQ(elements(weights, "_scale") - elements(weights, "_scale_inv"), expert_scales);
+  const std::int64_t bytes = 43LL * 256 * 3 * 4096 * 2048 / 2 + expert_scales;
+  EXPECT_GT(weights.total(), Bytes{bytes});
+}
+
+TEST(Quantization, SchemesAndAlgorithmsAreBounded) {
+  Json config = llama();
+  Json layers = Json::object();
+  for (int i = 0; i < 100; ++i) {
+    layers[fmt::format("model.layers.{}.mlp", i)] = {{"quant_algo", fmt::format("A{}", i)}};
+  }
+  config["quantization_config"] = {{"quant_method", "modelopt"},
+                                   {"quant_algo", "MIXED_PRECISION"},
+                                   {"quantized_layers", layers}};
+  EXPECT_THROW(read_model_config(config, "c"), ConfigError);
 }
 
 }  // namespace
