@@ -1,6 +1,7 @@
 #include "sim/engines/sglang/load.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "sim/core/error.hpp"
@@ -50,7 +51,7 @@ class Builder {
         ++next_rope;
         add_rope_table(tensor, rope);
       } else {
-        created_.push_back({add(tensor.bytes, ledger_leaf(tensor.leaf)), &tensor});
+        created_.push_back({add(created_bytes(tensor), ledger_leaf(tensor.leaf)), &tensor});
       }
     }
     if (deployment_.dummy_weights) {
@@ -58,6 +59,7 @@ class Builder {
     }
     quantise_online(tensors);
     absorb_mla();
+    swizzle_experts();
     return std::move(out_);
   }
 
@@ -197,6 +199,97 @@ class Builder {
       add(keys, Leaf::kModelWeights);
       add(values, Leaf::kModelWeights);
     }
+  }
+
+  // ---- MXFP4 experts in Triton's layout for Hopper
+
+  [[nodiscard]] bool swizzles() const {
+    const auto& quantization = deployment_.model->quantization;
+    return quantization && quantization->method == "mxfp4" && deployment_.gpu.compute_major == 9;
+  }
+
+  struct ExpertMatrix {
+    bool gates = false;  // gate and up, or down
+    bool scale = false;
+  };
+  static std::optional<ExpertMatrix> expert_matrix(const TensorBytes& tensor) {
+    const bool first = tensor.name == "mlp.experts.w13.weight";
+    if (!first && tensor.name != "mlp.experts.w2.weight") {
+      return std::nullopt;
+    }
+    return ExpertMatrix{first, tensor.suffix != ""};
+  }
+
+  // Rows and columns of one rank's experts, padded to multiples.
+  [[nodiscard]] Bytes expert_bytes(int layer, ExpertMatrix matrix, bool swizzled) const {
+    constexpr std::int64_t kPerScale = 32;
+    const models::FfnSpec& ffn = deployment_.model->layer(layer).ffn;
+    const std::int64_t width =
+        deployment_.ep > 1 ? ffn.expert_width : div_ceil(ffn.expert_width, deployment_.tp);
+    std::int64_t rows = matrix.gates ? 2 * width : deployment_.model->hidden;
+    std::int64_t columns = matrix.gates ? deployment_.model->hidden : width;
+    if (swizzled) {
+      constexpr std::int64_t kRows = 128;
+      rows = align_up(rows, kRows);
+      columns = align_up(columns, matrix.gates ? kRows : 2 * kRows);
+    }
+    const std::int64_t experts = div_ceil(ffn.experts, deployment_.ep);
+    const std::int64_t elements = detail::checked_mul(experts, detail::checked_mul(rows, columns));
+    return Bytes{matrix.scale ? elements / kPerScale : elements / 2};
+  }
+
+  [[nodiscard]] Bytes created_bytes(const TensorBytes& tensor) const {
+    const auto matrix = swizzles() ? expert_matrix(tensor) : std::nullopt;
+    return matrix ? expert_bytes(tensor.layer, *matrix, false) : tensor.bytes;
+  }
+
+  // Layer by layer both matrices and their scales are rearranged; then the originals of the
+  // matrices go, their scales stay.
+  void swizzle_experts() {
+    if (!swizzles()) {
+      return;
+    }
+    for (std::size_t i = 0; i < created_.size(); ++i) {
+      const auto first = expert_matrix(*created_[i].source);
+      if (!first || first->scale || !first->gates) {
+        continue;
+      }
+      const int layer = created_[i].source->layer;
+      for (const bool gates : {true, false}) {
+        rearrange(expert_bytes(layer, {gates, false}, true));
+        add(expert_bytes(layer, {gates, true}, true), Leaf::kModelScales);
+      }
+      for (const Created& one : created_) {
+        const auto matrix = expert_matrix(*one.source);
+        if (one.source->layer == layer && matrix && !matrix->scale) {
+          free(one.tensor);
+        }
+      }
+    }
+  }
+
+  // Four elements are packed at a time, in 32 bits: every temporary is as large as the result.
+  void rearrange(Bytes bytes) {
+    constexpr Leaf kTemporary = Leaf::kRuntimeIntermediates;
+    constexpr int kPacked = 4;
+    const std::uint32_t padded = add(bytes, kTemporary);
+    const std::uint32_t permuted = add(bytes, kTemporary);
+    free(padded);
+    std::vector<std::uint32_t> parts;
+    for (int part = 0; part < kPacked; ++part) {
+      const std::uint32_t wide = add(bytes, kTemporary);
+      const std::uint32_t sign = add(bytes, kTemporary);
+      const std::uint32_t low = add(bytes, kTemporary);
+      parts.push_back(add(bytes, kTemporary));
+      for (const std::uint32_t temporary : {wide, sign, low}) {
+        free(temporary);
+      }
+    }
+    add(bytes, Leaf::kModelWeights);
+    for (const std::uint32_t part : parts) {
+      free(part);
+    }
+    free(permuted);
   }
 
   const Deployment& deployment_;

@@ -120,10 +120,13 @@ TensorId StepBuilder::mla_decode(const AttentionSpec& attention, TensorId query,
   const Variable absorbed(graph_, apply("absorb q", {query},
                                         per_token("absorbed q", "T x heads x kv_rank x b",
                                                   heads * sizes.kv_lora_rank)));
+  // Heads come first out of the product; kernels want tokens first, most of them both parts of q.
+  const std::int64_t joined_width =
+      sizes.kv_lora_rank + (deployment_.decode_backend == "fa3" ? 0 : sizes.rope_dim);
   const Variable joined(graph_,
-                        apply("concatenate q", {query, *absorbed},
+                        apply("q by tokens", {query, *absorbed},
                               per_token("q in the latent space", "T x heads x (kv_rank + rope) x b",
-                                        heads * (sizes.kv_lora_rank + sizes.rope_dim))));
+                                        heads * joined_width)));
   const Variable out(graph_, apply("attention output", {*joined, latent},
                                    per_token("latent output", "T x heads x kv_rank x b",
                                              heads * sizes.kv_lora_rank)));
