@@ -63,6 +63,8 @@ void build_phi3_small(const Config& config, ModelSpec& spec);
 void build_molmo(const Config& config, ModelSpec& spec);
 void build_decilm(const Config& config, ModelSpec& spec);
 void build_mllama(const Config& config, ModelSpec& spec);
+void build_eagle(const Config& config, ModelSpec& spec);
+void build_eagle3(const Config& config, ModelSpec& spec);
 void build_qwen3_omni(const Config& config, ModelSpec& spec);
 void build_glm4(const Config& config, ModelSpec& spec);
 

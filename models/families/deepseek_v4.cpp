@@ -3,6 +3,7 @@
 // residual streams are mixed before and after every sublayer (hyper-connections). Shapes: vLLM
 // deepseek_v4.py, deepseek_compressor.py; counts: facts "models" 2.
 #include "models/families/builders.hpp"
+#include "models/families/mla.hpp"
 
 namespace oomcast::models {
 namespace {
@@ -253,6 +254,7 @@ void build_deepseek_v4(const Config& config, ModelSpec& spec) {
         add_v4_layer(spec, layer, sizes, variant / 2, variant % 2 != 0);
         return layer;
       });
+  add_choice_buffer(spec, config.plain({"index_topk"}, 512, {1, kMostPosition}));
   add_embedding_and_head(spec);
   const std::size_t first = spec.after.size();
   add_mix(spec, spec.after, {"hc_head_fn", "hc_head_base", "hc_head_scale"}, sizes.streams, 1,

@@ -41,6 +41,17 @@ void add_indexer(const ModelSpec& spec, std::vector<TensorSpec>& tensors, const 
 
 }  // namespace
 
+void add_choice_buffer(ModelSpec& spec, std::int64_t chosen) {
+  TensorSpec buffer;
+  buffer.name = "topk_indices_buffer";
+  buffer.rows = {{1, chosen, Split::kStepTokens}};
+  buffer.element = Element::kInt32;
+  buffer.leaf = WeightLeaf::kBuffers;
+  buffer.parameter = false;
+  buffer.place = Place::kEveryStage;
+  spec.before.push_back(std::move(buffer));
+}
+
 void add_mla(const ModelSpec& spec, LayerSpec& layer, std::int64_t heads, const MlaSpec& mla,
              int rope, std::string_view gate) {
   AttentionSpec& attention = layer.attention;
@@ -170,6 +181,9 @@ void build_deepseek_mla(const Config& config, ModelSpec& spec) {
         return (moe_layers[at] ? 1 : 0) + (indexer_layers[at] ? 2 : 0);
       },
       make);
+  if (indexed.indexer_heads > 0) {
+    add_choice_buffer(spec, config.plain({"index_topk"}, 2048, {1, kMostPosition}));
+  }
   add_embedding_and_head(spec);
   const std::int64_t drafts = spec.family == "glm4_moe_lite"
                                   ? config.class_default({"num_nextn_predict_layers"}, 1, {0, 64})

@@ -16,4 +16,7 @@ MlaSizes read_mla(const Config& config);
 void add_mla(const ModelSpec& spec, LayerSpec& layer, std::int64_t heads, const MlaSpec& mla,
              int rope, std::string_view gate = {});
 
+// Tokens that the indexer chose for each of a step's, a buffer of engines that name step_tokens.
+void add_choice_buffer(ModelSpec& spec, std::int64_t chosen);
+
 }  // namespace oomcast::models

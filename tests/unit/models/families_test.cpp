@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "models/catalog.hpp"
+#include "models/config_reader.hpp"
 #include "models/kv.hpp"
 #include "models/weights.hpp"
 #include "sim/core/error.hpp"
@@ -73,6 +74,25 @@ TEST(Families, Llama4AttendsInChunksButEveryFourthLayer) {
   }
   EXPECT_EQ(spec.layer(0).attention.window, Tokens{8192});
   EXPECT_EQ(spec.layer(0).ffn.shared_width, 8192);
+}
+
+TEST(Families, EagleHeadsUseTheTargetsEmbedding) {
+  const Json config = {{"architectures", {"LlamaForCausalLMEagle3"}},
+                       {"hidden_size", 4096},
+                       {"intermediate_size", 14336},
+                       {"num_hidden_layers", 1},
+                       {"num_attention_heads", 32},
+                       {"num_key_value_heads", 8},
+                       {"vocab_size", 128256},
+                       {"draft_vocab_size", 32000},
+                       {"max_position_embeddings", 2048},
+                       {"tie_word_embeddings", false},
+                       {"torch_dtype", "bfloat16"}};
+  const ModelSpec spec = read_model_config(config, "config.json");
+  // 3 h x h, q/k/v over 2 h, o, gate/up/down, four norms, the draft's head.
+  EXPECT_EQ(parameter_count(spec), 3LL * 4096 * 4096 + 2LL * 4096 * (4096 + 2048) + 4096LL * 4096 +
+                                       3LL * 4096 * 14336 + 4 * 4096 + 32000LL * 4096);
+  EXPECT_EQ(kv_bytes_per_token(kv_layers(spec, {}), DType::kBFloat16), Bytes{4096});
 }
 
 }  // namespace
