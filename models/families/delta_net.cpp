@@ -1,6 +1,7 @@
 // Qwen3-Next and Qwen3.5 to 3.8: three layers of gated delta nets for each layer of full attention;
 // the attention's query projection has a second half that gates its output.
 #include "models/families/builders.hpp"
+#include "models/families/layer_parts.hpp"
 
 namespace oomcast::models {
 namespace {
@@ -118,14 +119,7 @@ void build_qwen3_next(const Config& config, ModelSpec& spec) {
   const auto make = [&](int variant) {
     LayerSpec layer;
     if ((variant & 1) != 0) {
-      AttentionSpec attention;
-      attention.kind = AttentionKind::kFull;
-      attention.heads = sizes.heads;
-      attention.kv_heads = sizes.kv_heads;
-      attention.head_dim = sizes.head_dim;
-      attention.v_head_dim = sizes.head_dim;
-      attention.rope = rope;
-      add_attention(spec, layer, attention,
+      add_attention(spec, layer, full_attention(sizes, rope),
                     {.qkv_bias = config.flag("attention_bias"),
                      .qk_norm = QkNorm::kPerHead,
                      .query_gate = config.flag("attn_output_gate", true)});
@@ -137,8 +131,7 @@ void build_qwen3_next(const Config& config, ModelSpec& spec) {
     } else {
       add_ffn(spec, layer, FfnKind::kGated, sizes.width);
     }
-    add_norm(layer.tensors, "input_layernorm.weight", spec.hidden);
-    add_norm(layer.tensors, "post_attention_layernorm.weight", spec.hidden);
+    add_two_norms(spec, layer);
     return layer;
   };
   add_layers(

@@ -1,21 +1,15 @@
 // Draft models of their own file: EAGLE and EAGLE-3 heads over a Llama-like layer (vLLM
 // llama_eagle.py, llama_eagle3.py). They use the target's embedding, EAGLE its head too.
 #include "models/families/builders.hpp"
+#include "models/families/layer_parts.hpp"
 
 namespace oomcast::models {
 namespace {
 
 LayerSpec eagle_layer(const Config& config, const ModelSpec& spec, const Sizes& sizes, int rope) {
-  AttentionSpec attention;
-  attention.kind = AttentionKind::kFull;
-  attention.heads = sizes.heads;
-  attention.kv_heads = sizes.kv_heads;
-  attention.head_dim = sizes.head_dim;
-  attention.v_head_dim = sizes.head_dim;
-  attention.rope = rope;
   LayerSpec layer;
   const bool bias = config.flag("attention_bias");
-  add_attention(spec, layer, attention, {.qkv_bias = bias, .output_bias = bias});
+  add_attention(spec, layer, full_attention(sizes, rope), {.qkv_bias = bias, .output_bias = bias});
   add_ffn(spec, layer, FfnKind::kGated, sizes.width);
   return layer;
 }
@@ -68,8 +62,7 @@ void build_eagle3(const Config& config, ModelSpec& spec) {
           layer.tensors.front().columns.size = 2 * spec.hidden;
           add_norm(layer.tensors, "hidden_norm.weight", spec.hidden);
         }
-        add_norm(layer.tensors, "input_layernorm.weight", spec.hidden);
-        add_norm(layer.tensors, "post_attention_layernorm.weight", spec.hidden);
+        add_two_norms(spec, layer);
         return layer;
       });
   add_norm(spec.after, "norm.weight", spec.hidden);

@@ -3,21 +3,11 @@
 #include <array>
 
 #include "models/families/builders.hpp"
+#include "models/families/layer_parts.hpp"
 #include "models/families/mamba.hpp"
 
 namespace oomcast::models {
 namespace {
-
-AttentionSpec full_attention(const Sizes& sizes, int rope) {
-  AttentionSpec attention;
-  attention.kind = AttentionKind::kFull;
-  attention.heads = sizes.heads;
-  attention.kv_heads = sizes.kv_heads;
-  attention.head_dim = sizes.head_dim;
-  attention.v_head_dim = sizes.head_dim;
-  attention.rope = rope;
-  return attention;
-}
 
 // ---- Nemotron-H --------------------------------------------------------------------------------
 
@@ -209,8 +199,7 @@ void build_granite_hybrid(const Config& config, ModelSpec& spec) {
     } else {
       add_ffn(spec, layer, FfnKind::kGated, shared);
     }
-    add_norm(layer.tensors, "input_layernorm.weight", spec.hidden);
-    add_norm(layer.tensors, "post_attention_layernorm.weight", spec.hidden);
+    add_two_norms(spec, layer);
     return layer;
   };
   add_layers(

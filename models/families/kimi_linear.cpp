@@ -1,6 +1,7 @@
 // Kimi-Linear and the language model of Kimi K3: layers of Kimi delta attention (vLLM
 // kda.py), every few layers latent attention without rotary embedding.
 #include "models/families/builders.hpp"
+#include "models/families/layer_parts.hpp"
 #include "models/families/mla.hpp"
 
 namespace oomcast::models {
@@ -160,8 +161,7 @@ void build_kimi_linear(const Config& config, ModelSpec& spec) {
     } else {
       add_ffn(spec, layer, FfnKind::kGated, width);
     }
-    add_norm(layer.tensors, "input_layernorm.weight", spec.hidden);
-    add_norm(layer.tensors, "post_attention_layernorm.weight", spec.hidden);
+    add_two_norms(spec, layer);
     if (residuals) {
       // Attention over the outputs of earlier blocks chooses each sublayer's input (Kimi K3).
       for (const std::string_view name :

@@ -3,6 +3,7 @@
 #include "models/families/mla.hpp"
 
 #include "models/families/builders.hpp"
+#include "models/families/layer_parts.hpp"
 
 namespace oomcast::models {
 
@@ -127,12 +128,7 @@ std::vector<bool> read_indexer_layers(const Config& config, int layers) {
 void read_common(const Config& config, ModelSpec& spec, int& layers) {
   spec.hidden = config.required({"hidden_size"}, {1, kMostHidden});
   spec.vocabulary = config.required({"vocab_size"}, {1, kMostVocabulary});
-  layers = static_cast<int>(config.required({"num_hidden_layers", "num_layers"}, {1, kMostLayers}));
-}
-
-void add_norms(const ModelSpec& spec, LayerSpec& layer) {
-  add_norm(layer.tensors, "input_layernorm.weight", spec.hidden);
-  add_norm(layer.tensors, "post_attention_layernorm.weight", spec.hidden);
+  layers = read_layer_count(config);
 }
 
 }  // namespace
@@ -171,7 +167,7 @@ void build_deepseek_mla(const Config& config, ModelSpec& spec) {
     } else {
       add_ffn(spec, layer, FfnKind::kGated, width);
     }
-    add_norms(spec, layer);
+    add_two_norms(spec, layer);
     return layer;
   };
   add_layers(
@@ -223,7 +219,7 @@ void build_longcat(const Config& config, ModelSpec& spec) {
   const auto add_half = [&](LayerSpec& layer) {
     add_mla(spec, layer, sizes.heads, sizes.mla, rope);
     add_ffn(spec, layer, FfnKind::kGated, width);
-    add_norms(spec, layer);
+    add_two_norms(spec, layer);
   };
   const auto make = [&](int /*variant*/) {
     LayerSpec layer;
@@ -258,7 +254,7 @@ void build_minicpm3(const Config& config, ModelSpec& spec) {
     LayerSpec layer;
     add_mla(spec, layer, sizes.heads, sizes.mla, rope);
     add_ffn(spec, layer, FfnKind::kGated, width);
-    add_norms(spec, layer);
+    add_two_norms(spec, layer);
     return layer;
   };
   add_layers(

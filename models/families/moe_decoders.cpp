@@ -1,6 +1,7 @@
 // Plain decoders whose feed-forward is a mixture of experts: Mixtral, Qwen2/3-MoE, GLM-4.5, MiniMax
 // M2, ERNIE 4.5, Phi-MoE, gpt-oss, Llama 4, DeepSeek-MoE.
 #include "models/families/builders.hpp"
+#include "models/families/layer_parts.hpp"
 
 namespace oomcast::models {
 namespace {
@@ -11,10 +12,6 @@ MoeStyle read_moe(const Config& config, std::string_view width_key) {
   moe.experts_per_token = read_experts_per_token(config, moe.experts);
   moe.expert_width = config.required({width_key}, {1, kMostWidth});
   return moe;
-}
-
-int read_layers(const Config& config) {
-  return static_cast<int>(config.required({"num_hidden_layers", "num_layers"}, {1, kMostLayers}));
 }
 
 }  // namespace
@@ -32,7 +29,7 @@ void build_qwen2_moe(const Config& config, ModelSpec& spec) {
   style.moe = read_moe(config, "moe_intermediate_size");
   style.moe->shared_width = config.required({"shared_expert_intermediate_size"}, {1, kMostWidth});
   style.moe->shared_gate = true;
-  style.moe_layers = read_moe_layers(config, read_layers(config));
+  style.moe_layers = read_moe_layers(config, read_layer_count(config));
   build_decoder(config, spec, style);
 }
 
@@ -44,7 +41,7 @@ void build_qwen3_moe(const Config& config, ModelSpec& spec) {
   style.sizes.head_dim = 128;
   style.window_switch = true;
   style.moe = read_moe(config, "moe_intermediate_size");
-  style.moe_layers = read_moe_layers(config, read_layers(config));
+  style.moe_layers = read_moe_layers(config, read_layer_count(config));
   // Only dense layers use it, and most sizes have none.
   style.sizes.default_width = style.moe->expert_width;
   build_decoder(config, spec, style);
@@ -88,7 +85,7 @@ void build_glm4_moe(const Config& config, ModelSpec& spec) {
   style.moe->shared_width =
       style.moe->expert_width * config.plain({"n_shared_experts"}, 0, {0, 1024});
   style.moe->correction_bias = true;
-  style.moe_layers = read_moe_layers(config, read_layers(config));
+  style.moe_layers = read_moe_layers(config, read_layer_count(config));
   style.drafts = config.class_default({"num_nextn_predict_layers"}, 1, {0, 64});
   // GLM-4.5 and 4.7 store copies; 4.6, whose file says the same, does not.
   style.draft_copies = {.embedding = true, .head = true};
@@ -116,7 +113,7 @@ void build_ernie45_moe(const Config& config, ModelSpec& spec) {
   style.moe->shared_width =
       style.moe->expert_width * config.plain({"moe_num_shared_experts"}, 0, {0, 1024});
   style.moe->correction_bias = true;
-  const int layers = read_layers(config);
+  const int layers = read_layer_count(config);
   const std::int64_t first = config.class_default({"moe_layer_start_index"}, 1, {0, kMostLayers});
   const std::int64_t last = config.plain({"moe_layer_end_index"}, -1, {-1, kMostLayers});
   const std::int64_t interval = config.plain({"moe_layer_interval"}, 1, {1, kMostLayers});
@@ -168,7 +165,7 @@ void build_llama4(const Config& config, ModelSpec& spec) {
   style.moe = read_moe(config, "intermediate_size");
   // No key says so: one shared expert of the experts' width is always there.
   style.moe->shared_width = style.moe->expert_width;
-  const int layers = read_layers(config);
+  const int layers = read_layer_count(config);
   const std::int64_t step =
       config.class_default({"interleave_moe_layer_step"}, 1, {1, kMostLayers});
   for (int i = 0; i < layers; ++i) {
@@ -185,7 +182,7 @@ void build_deepseek_moe(const Config& config, ModelSpec& spec) {
   style.moe = read_moe(config, "moe_intermediate_size");
   style.moe->shared_width =
       style.moe->expert_width * config.plain({"n_shared_experts"}, 0, {0, 1024});
-  style.moe_layers = read_moe_layers(config, read_layers(config));
+  style.moe_layers = read_moe_layers(config, read_layer_count(config));
   build_decoder(config, spec, style);
 }
 

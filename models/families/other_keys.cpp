@@ -1,6 +1,7 @@
 // Decoders whose files speak in keys of their own: DBRX, Phi-3-small, Molmo, the pruned Llamas of
 // Nemotron (DeciLM), and Llama 3.2 Vision with its cross-attention layers.
 #include "models/families/builders.hpp"
+#include "models/families/layer_parts.hpp"
 
 namespace oomcast::models {
 namespace {
@@ -20,13 +21,6 @@ std::int64_t required_in(const JsonView& view, std::string_view key, Range range
     view.complain(key, "the key " + std::string(key));
   }
   return view.integer(key, range.low, range.high).value_or(range.low);
-}
-
-void add_two_norms(const ModelSpec& spec, LayerSpec& layer, bool bias) {
-  add_norm(layer.tensors, "input_layernorm.weight", spec.hidden,
-           bias ? "input_layernorm.bias" : "");
-  add_norm(layer.tensors, "post_attention_layernorm.weight", spec.hidden,
-           bias ? "post_attention_layernorm.bias" : "");
 }
 
 }  // namespace
@@ -165,13 +159,8 @@ void build_decilm(const Config& config, ModelSpec& spec) {
         const DeciBlock& block = kinds[static_cast<std::size_t>(kind)];
         LayerSpec layer;
         if (block.heads_in_group > 0) {
-          AttentionSpec attention;
-          attention.kind = AttentionKind::kFull;
-          attention.heads = sizes.heads;
+          AttentionSpec attention = full_attention(sizes, rope);
           attention.kv_heads = sizes.heads / block.heads_in_group;
-          attention.head_dim = sizes.head_dim;
-          attention.v_head_dim = sizes.head_dim;
-          attention.rope = rope;
           add_attention(spec, layer, attention, {.qkv_bias = bias, .output_bias = bias});
           add_norm(layer.tensors, "input_layernorm.weight", spec.hidden);
         }
@@ -194,13 +183,8 @@ void build_mllama(const Config& config, ModelSpec& spec) {
                                       .value_or(std::vector<std::int64_t>{})) {
     cross[static_cast<std::size_t>(layer)] = true;
   }
-  AttentionSpec attention;
-  attention.kind = AttentionKind::kFull;
-  attention.heads = sizes.heads;
-  attention.kv_heads = sizes.kv_heads;
-  attention.head_dim = sizes.head_dim;
-  attention.v_head_dim = sizes.head_dim;
-  attention.rope = add_rope(config, spec, {.head_dim = sizes.head_dim});
+  const AttentionSpec attention =
+      full_attention(sizes, add_rope(config, spec, {.head_dim = sizes.head_dim}));
   add_layers(
       spec, sizes.layers, [&](int i) { return cross[static_cast<std::size_t>(i)] ? 1 : 0; },
       [&](int variant) {
@@ -214,7 +198,7 @@ void build_mllama(const Config& config, ModelSpec& spec) {
         }
         add_attention(spec, layer, own, style);
         add_ffn(spec, layer, FfnKind::kGated, sizes.width);
-        add_two_norms(spec, layer, false);
+        add_two_norms(spec, layer);
         if (variant == 1) {
           add_vector(layer.tensors, "cross_attn_attn_gate", 1);
           add_vector(layer.tensors, "cross_attn_mlp_gate", 1);

@@ -4,24 +4,10 @@
 #include <charconv>
 
 #include "models/families/builders.hpp"
+#include "models/families/layer_parts.hpp"
 
 namespace oomcast::models {
 namespace {
-
-int read_layers(const Config& config) {
-  return static_cast<int>(config.required({"num_hidden_layers", "num_layers"}, {1, kMostLayers}));
-}
-
-AttentionSpec attention_of(const Sizes& sizes, int rope) {
-  AttentionSpec attention;
-  attention.kind = AttentionKind::kFull;
-  attention.heads = sizes.heads;
-  attention.kv_heads = sizes.kv_heads;
-  attention.head_dim = sizes.head_dim;
-  attention.v_head_dim = sizes.head_dim;
-  attention.rope = rope;
-  return attention;
-}
 
 void set_window(AttentionSpec& attention, Tokens window) {
   attention.kind = AttentionKind::kSlidingWindow;
@@ -34,11 +20,6 @@ Windows read_listed_windows(const Config& config, int layers) {
     config.complain("layer_types", fmt::format("{} entries, as there is a sliding_window", layers));
   }
   return read_windows(config, layers, {});
-}
-
-void add_two_norms(const ModelSpec& spec, LayerSpec& layer) {
-  add_norm(layer.tensors, "input_layernorm.weight", spec.hidden);
-  add_norm(layer.tensors, "post_attention_layernorm.weight", spec.hidden);
 }
 
 void add_ffn_or_moe(const ModelSpec& spec, LayerSpec& layer, bool experts, const MoeStyle& moe,
@@ -90,7 +71,7 @@ constexpr std::int64_t kMimoDrafts = 3;
 
 void build_mimo_v2(const Config& config, ModelSpec& spec) {
   const Sizes sizes = read_sizes(config, spec, false);
-  AttentionSpec full = attention_of(sizes, -1);
+  AttentionSpec full = full_attention(sizes, -1);
   full.v_head_dim = config.plain({"v_head_dim"}, sizes.head_dim, {1, kMostHeadDim});
   full.sinks = config.flag("add_full_attention_sink_bias");
   AttentionSpec sliding = read_mimo_window(config, full);
@@ -168,7 +149,7 @@ void build_laguna(const Config& config, ModelSpec& spec) {
   // Heads differ by layer, so a variant is its heads and its bits.
   const auto make = [&](int variant) {
     AttentionSpec attention =
-        attention_of(sizes, (variant & kSliding) != 0 ? sliding_rope : full_rope);
+        full_attention(sizes, (variant & kSliding) != 0 ? sliding_rope : full_rope);
     attention.heads = variant / 4;
     if ((variant & kSliding) != 0) {
       set_window(attention, windows.window);
@@ -206,7 +187,7 @@ void build_muse_glimmer(const Config& config, ModelSpec& spec) {
       spec, sizes.layers,
       [&](int i) { return windows.sliding[static_cast<std::size_t>(i)] ? kSliding : 0; },
       [&](int variant) {
-        AttentionSpec attention = attention_of(sizes, variant == kSliding ? rope : -1);
+        AttentionSpec attention = full_attention(sizes, variant == kSliding ? rope : -1);
         if (variant == kSliding) {
           set_window(attention, windows.window);
         }
@@ -291,7 +272,7 @@ void build_step35(const Config& config, ModelSpec& spec) {
     style.gate_per_head = true;
   }
   const auto make = [&](int variant) {
-    AttentionSpec attention = attention_of(sizes, rope);
+    AttentionSpec attention = full_attention(sizes, rope);
     if ((variant & kSliding) != 0) {
       set_window(attention, windows.window);
       attention = read_other_setting(config, attention);
@@ -333,7 +314,7 @@ void build_step3(const Config& config, ModelSpec& spec) {
       [&](int i) { return experts[static_cast<std::size_t>(i)] ? kExperts : 0; },
       [&](int variant) {
         LayerSpec layer;
-        layer.attention = attention_of(sizes, rope);
+        layer.attention = full_attention(sizes, rope);
         std::vector<TensorSpec>& tensors = layer.tensors;
         add_linear(tensors,
                    {.weight = "self_attn.qkv_proj.weight",
@@ -409,7 +390,7 @@ void add_index_branch(const ModelSpec& spec, LayerSpec& layer, const SparseSizes
 
 void build_minimax_m3(const Config& config, ModelSpec& spec) {
   spec.ffn_module = "block_sparse_moe";
-  const int layers = read_layers(config);
+  const int layers = read_layer_count(config);
   const Sizes sizes = read_sizes(config, spec, false);
   const SparseSizes sparse = read_sparse(config, layers);
   RopeRules rope_rules;
@@ -439,7 +420,7 @@ void build_minimax_m3(const Config& config, ModelSpec& spec) {
       },
       [&](int variant) {
         LayerSpec layer;
-        add_attention(spec, layer, attention_of(sizes, rope), style);
+        add_attention(spec, layer, full_attention(sizes, rope), style);
         if ((variant & kSparse) != 0) {
           add_index_branch(spec, layer, sparse);
         }

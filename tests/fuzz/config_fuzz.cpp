@@ -20,11 +20,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       ShardPlan plan;
       plan.tp = tp;
       plan.ep = tp == 8 ? 8 : 1;
+      plan.towers = plan.draft = tp != 2;
+      plan.step_tokens = 8192;
       try {
         const RankWeights weights = weights_on_rank(spec, plan);
         OOMCAST_CHECK(weights.rounded() >= weights.total(), "rounding shrank the tensors");
         load_sequence(weights);
         kv_bytes_per_token(kv_layers(spec, plan), DType::kBFloat16);
+        draft_kv_layers(spec, plan);
       } catch (const ConfigError&) {
         continue;  // does not divide, or a quantisation without byte rules
       }
