@@ -155,6 +155,7 @@ void build_deepseek_mla(const Config& config, ModelSpec& spec) {
   moe.shared_width = moe.expert_width * config.plain({"n_shared_experts"}, 0, {0, 1024});
   // DeepSeek V2 routes without it; GLM does not name the method.
   moe.correction_bias = config.text("topk_method").value_or("noaux_tc") == "noaux_tc";
+  moe.router_fp32 = spec.family == "glm4_moe_lite";  // as in GLM-4.5
   const std::int64_t width = config.required({"intermediate_size"}, {1, kMostWidth});
   const std::vector<bool> moe_layers = read_moe_layers(config, layers);
   const std::vector<bool> indexer_layers = read_indexer_layers(config, layers);

@@ -85,6 +85,7 @@ void build_glm4_moe(const Config& config, ModelSpec& spec) {
   style.moe->shared_width =
       style.moe->expert_width * config.plain({"n_shared_experts"}, 0, {0, 1024});
   style.moe->correction_bias = true;
+  style.moe->router_fp32 = true;  // in every engine; the file has 16 bits
   style.moe_layers = read_moe_layers(config, read_layer_count(config));
   style.drafts = config.class_default({"num_nextn_predict_layers"}, 1, {0, 64});
   // GLM-4.5 and 4.7 store copies; 4.6, whose file says the same, does not.
