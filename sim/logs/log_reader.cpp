@@ -228,17 +228,20 @@ std::optional<EngineRun> read_notes(const std::string& text, const EngineRun* ru
   return best;
 }
 
-// Adds what the run does not have from its own lines.
-void merge(EngineRun& run, const EngineRun& notes) {
+// Adds what the run does not have from its own lines; false if that is nothing.
+bool merge(EngineRun& run, const EngineRun& notes) {
+  const std::size_t before = run.readings.size();
   run.engine = run.engine ? run.engine : notes.engine;
   for (const Reading& reading : notes.readings) {
     if (run.nearest(reading.figure, 0) == nullptr) {
       run.readings.push_back(reading);
     }
   }
-  if (run.failures.empty()) {
+  const bool failure_noted = run.failures.empty() && !notes.failures.empty();
+  if (failure_noted) {
     run.failures = notes.failures;
   }
+  return failure_noted || run.readings.size() > before;
 }
 
 EngineLog read_all(workloads::LineReader& reader) {
@@ -249,10 +252,10 @@ EngineLog read_all(workloads::LineReader& reader) {
     if (const auto notes = read_notes(beginning, log.runs.empty() ? nullptr : &log.runs.front())) {
       if (log.runs.empty()) {
         log.runs.push_back(*notes);
+        log.from_notes = true;
       } else {
-        merge(log.runs.front(), *notes);
+        log.from_notes = merge(log.runs.front(), *notes);
       }
-      log.from_notes = true;
     }
   }
   if (log.runs.empty()) {

@@ -38,7 +38,7 @@ const std::array<Part, 17>& parts() {
       {with_size("[Tt]ried (?:to allocate )?{size}"), &TorchOom::tried},
       {with_size("total capac(?:i)?ty of {size}"), &TorchOom::total},
       {with_size("; {size} total capacity"), &TorchOom::total},
-      {with_size("{size} (?:of which|of)[^.]*? is free"), &TorchOom::total},
+      {with_size("{size} of which"), &TorchOom::total},
       {with_size("of which {size} is free"), &TorchOom::free},
       {with_size("; {size} free"), &TorchOom::free},
       {with_size("{size} is free"), &TorchOom::free},

@@ -36,8 +36,8 @@ std::string head(const OrderedJson& engine) {
 }
 
 std::string gib_cell(const OrderedJson& value) {
-  return value.is_number() ? fmt::format("{:>10.2f}", value.get<double>())
-                           : fmt::format("{:>10}", "-");
+  return value.is_number() ? fmt::format("{:>12.2f}", value.get<double>())
+                           : fmt::format("{:>12}", "-");
 }
 
 std::string waterfall_line(const OrderedJson& row) {
@@ -51,7 +51,7 @@ std::string waterfall(const OrderedJson& engine) {
   if (flow.is_null()) {
     return "";
   }
-  std::string out = fmt::format("\n  {:<50}{:>10}{:>10}{:>10}\n",
+  std::string out = fmt::format("\n  {:<50}{:>12}{:>12}{:>12}\n",
                                 "GiB, rank " + words(engine.at("deciding_rank"), "-"), "logged",
                                 "predicted", "difference");
   for (const OrderedJson& row : flow.at("rows")) {
@@ -61,7 +61,7 @@ std::string waterfall(const OrderedJson& engine) {
   if (!flow.at("unexplained_gib").is_null()) {
     const double rest = flow.at("unexplained_gib").get<double>();
     const double rounding = flow.at("rounding_gib").get<double>();
-    out += fmt::format("  {:<50}{:>10.2f}  {}\n", "unexplained", rest,
+    out += fmt::format("  {:<50}{:>12.2f}  {}\n", "unexplained", rest,
                        std::abs(rest) <= rounding + 1e-6 ? "within the rounding of the log" : "");
     if (!flow.at("filled").empty()) {
       out += fmt::format("  not logged, predicted instead: {}\n",
@@ -101,12 +101,12 @@ std::string other_figures(const OrderedJson& engine) {
     const bool is_logged = logged.contains(key);
     const bool is_predicted = predicted.is_object() && predicted.contains(key);
     if (is_logged || is_predicted) {
-      out += fmt::format("  {:<46}{:>14}{:>14}\n", label, is_logged ? number(logged.at(key)) : "-",
+      out += fmt::format("  {:<50}{:>12}{:>12}\n", label, is_logged ? number(logged.at(key)) : "-",
                          is_predicted ? number(predicted.at(key)) : "-");
     }
   }
   return out.empty() ? ""
-                     : fmt::format("\n  {:<46}{:>14}{:>14}\n", "", "logged", "predicted") + out;
+                     : fmt::format("\n  {:<50}{:>12}{:>12}\n", "", "logged", "predicted") + out;
 }
 
 std::string oom_figures(const OrderedJson& oom) {

@@ -62,6 +62,7 @@ GraphCapture::GraphCapture(const Deployment& deployment, int stage, CardMemory& 
 }
 
 bool GraphCapture::run(bool trial) {
+  carried_ = Bytes{0};
   memory_.use_stream(kCaptureStream);
   bool fits = true;
   for (const Mode& mode : modes_) {
@@ -82,7 +83,8 @@ bool GraphCapture::capture(GraphMode mode, std::int64_t size) {
   const Bytes allocated_before = memory_.torch().stats().allocated;
   memory_.torch().reset_peaks();
   const opgraph::Program& program = mode == GraphMode::kFull && full_ ? *full_ : piecewise_;
-  CapturedGraph graph{name_of(mode), size, {}, driver_bytes(mode), {}, {}};
+  const Bytes driver = std::max(Bytes{0}, driver_bytes(mode) + next_residual());
+  CapturedGraph graph{name_of(mode), size, {}, driver, {}, {}};
   if (!warm_up(stream_is_new_ ? first_ : program, size)) {
     return false;
   }
@@ -151,8 +153,15 @@ Bytes GraphCapture::driver_bytes(GraphMode mode) const {
           ? rules.graph_executable + rules.graph_node * (rules.graph_nodes_per_layer_full * layers_)
           : (rules.graph_executable + rules.graph_node * rules.graph_nodes_per_piece) *
                 (layers_ + 1);
-  return std::max(Bytes{0}, align_up(nodes_and_executables, allocator::kDriverUnit) +
-                                deployment_.assumed.residuals.graph);
+  return align_up(nodes_and_executables, allocator::kDriverUnit);
+}
+
+// A residual below the driver's unit shows in every so many graphs.
+Bytes GraphCapture::next_residual() {
+  carried_ += deployment_.assumed.residuals.graph;
+  const Bytes whole = allocator::kDriverUnit * (carried_ / allocator::kDriverUnit);
+  carried_ -= whole;
+  return whole;
 }
 
 Bytes GraphCapture::estimate() const {
