@@ -99,6 +99,7 @@ void build_minimax_m2(const Config& config, ModelSpec& spec) {
       config.class_default("use_qk_norm", true) ? QkNorm::kFullWidth : QkNorm::kNone;
   style.moe = read_moe(config, "intermediate_size");
   style.moe->correction_bias = config.flag("use_routing_bias", true);
+  style.moe->router_fp32 = true;
   style.rope.rotary_dim = config.maybe({"rotary_dim"}, {1, kMostHeadDim});
   build_decoder(config, spec, style);
 }
@@ -114,6 +115,7 @@ void build_ernie45_moe(const Config& config, ModelSpec& spec) {
   style.moe->shared_width =
       style.moe->expert_width * config.plain({"moe_num_shared_experts"}, 0, {0, 1024});
   style.moe->correction_bias = true;
+  style.moe->router_fp32 = true;
   const int layers = read_layer_count(config);
   const std::int64_t first = config.class_default({"moe_layer_start_index"}, 1, {0, kMostLayers});
   const std::int64_t last = config.plain({"moe_layer_end_index"}, -1, {-1, kMostLayers});

@@ -76,6 +76,12 @@ TEST(Families, Llama4AttendsInChunksButEveryFourthLayer) {
   EXPECT_EQ(spec.layer(0).ffn.shared_width, 8192);
 }
 
+TEST(Families, GlmKeepsItsRoutersInFp32) {
+  const ModelSpec spec = catalog_model("zai-org/GLM-4.5-Air");
+  EXPECT_EQ(weights_on_rank(spec, {.tp = 2}).weights, Bytes{106923428352})
+      << "parameters that SGLang recorded on one of two ranks";
+}
+
 TEST(Families, EagleHeadsUseTheTargetsEmbedding) {
   const Json config = {{"architectures", {"LlamaForCausalLMEagle3"}},
                        {"hidden_size", 4096},
