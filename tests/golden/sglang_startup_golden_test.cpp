@@ -1,0 +1,38 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "models/catalog.hpp"
+#include "models/config_reader.hpp"
+#include "tests/golden/sglang_startup_check.hpp"
+
+namespace oomcast::golden {
+namespace {
+
+const std::string kFolder = OOMCAST_TEST_DATA "/sglang_startup/";
+
+models::ModelSpec model_of(const std::string& config_file) {
+  if (std::filesystem::exists(kFolder + config_file)) {
+    return models::read_model_config(kFolder + config_file);
+  }
+  std::string name = config_file.substr(0, config_file.rfind(".json"));  // owner__name
+  return models::catalog_model(name.replace(name.find("__"), 2, "/"));
+}
+
+TEST(RecordedSglangStartups, SettingsPoolsPhasesAndGraphsMatch) {
+  std::ifstream in(kFolder + "startups.jsonl");
+  ASSERT_TRUE(in);
+  int runs = 0;
+  for (std::string line; std::getline(in, line); ++runs) {
+    const Json recorded = parse_json(line, "startups.jsonl");
+    const auto config_file = recorded.at("config_file").get<std::string>();
+    for (const std::string& off : check_sglang_startup(recorded, model_of(config_file))) {
+      ADD_FAILURE() << config_file << " " << recorded.at("flags").dump() << ": " << off;
+    }
+  }
+  EXPECT_GE(runs, 35);
+}
+
+}  // namespace
+}  // namespace oomcast::golden
