@@ -88,7 +88,7 @@ TEST(Startup, GraphsOffTakeNoPool) {
 TEST(Startup, LongRequestTableEndsIt) {
   // 2049 rows of 10,485,764 positions: 80 GiB.
   const Startup startup =
-      simulate_startup(deployment("meta-llama/Llama-4-Scout-17B-16E-Instruct", "--tp 8", "H200"));
+      simulate_startup(deployment("meta-llama/Llama-4-Scout-17B-16E-Instruct", "--tp 8"));
   EXPECT_EQ(startup.outcome.kind, OutcomeKind::kStartupOom);
   EXPECT_EQ(startup.outcome.phase, "kv");
   EXPECT_EQ(startup.outcome.leaf, Leaf::kKvMetadata);
