@@ -231,7 +231,12 @@ void add_parallel_experts(const ModelSpec& spec, LayerSpec& layer, const MoeStyl
   add_unweighted_norm(tensors, "router.root_size", 1);
   add_replicated(tensors, "router.proj.weight", moe.experts, spec.hidden, false);
   add_vector(tensors, "router.per_expert_scale", moe.experts);
+  const std::size_t first_expert = tensors.size();
   add_routed_experts(spec, layer, moe);
+  // Beside `mlp`, not inside it: checkpoints quantise the experts and leave `mlp` in 16 bits.
+  for (std::size_t i = first_expert; i < tensors.size(); ++i) {
+    tensors[i].name.remove_prefix(std::string_view("mlp.").size());
+  }
   layer.ffn.width = dense_width;
   for (const std::string_view name :
        {"post_feedforward_layernorm_1.weight", "post_feedforward_layernorm_2.weight",
