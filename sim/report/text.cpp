@@ -82,18 +82,35 @@ std::string phases(const OrderedJson& rank) {
 }
 
 std::string capacity(const OrderedJson& report, int groups) {
-  if (report.at("kv_blocks").is_null()) {
+  if (report.at("kv_tokens").is_null()) {
     return "";
   }
-  const std::string shared =
-      groups > 1 ? fmt::format(" shared by {} groups of layers", groups) : std::string();
-  return fmt::format(
-      "\nKV cache: {} tokens in {} blocks of {}{}, {:.2f} GiB; {:.2f} requests of full length at "
-      "once\n",
-      format_count(report.at("kv_tokens").get<std::int64_t>()),
-      format_count(report.at("kv_blocks").get<std::int64_t>()),
-      report.at("block_size").get<std::int64_t>(), shared,
-      report.at("available_kv_gib").get<double>(), report.at("max_concurrency").get<double>());
+  const auto count = [&report](const char* key) {
+    return format_count(report.at(key).get<std::int64_t>());
+  };
+  std::string out = fmt::format("\nKV cache: {} tokens", count("kv_tokens"));
+  if (!report.at("kv_blocks").is_null() && !report.at("block_size").is_null()) {
+    out += fmt::format(" in {} blocks of {}", count("kv_blocks"), count("block_size"));
+  }
+  if (groups > 1) {
+    out += fmt::format(" shared by {} groups of layers", groups);
+  }
+  if (!report.at("swa_tokens").is_null()) {
+    out += fmt::format(", {} of sliding windows", count("swa_tokens"));
+  }
+  if (!report.at("available_kv_gib").is_null()) {
+    out += fmt::format(", {:.2f} GiB", report.at("available_kv_gib").get<double>());
+  }
+  if (!report.at("state_slots").is_null()) {
+    out += fmt::format("; recurrent state of {} requests", count("state_slots"));
+  }
+  if (!report.at("max_concurrency").is_null()) {
+    out += fmt::format("; {:.2f} requests of full length at once",
+                       report.at("max_concurrency").get<double>());
+  } else if (!report.at("max_running_requests").is_null()) {
+    out += fmt::format("; at most {} requests running", count("max_running_requests"));
+  }
+  return out + "\n";
 }
 
 std::string engine_log(const OrderedJson& report) {
@@ -113,6 +130,10 @@ std::string engine_log(const OrderedJson& report) {
   add("cudagraph_estimate_gib", "CUDA graphs estimated");
   add("cudagraph_gib", "CUDA graphs took");
   add("available_kv_gib", "available for KV cache");
+  add("state_pool_gib", "recurrent state");
+  add("avail_after_load_gib", "free after loading");
+  add("avail_after_pool_gib", "free after the pools");
+  add("avail_mem_after_gib", "free at the end");
   out.back() = '\n';
   return out;
 }

@@ -31,19 +31,20 @@ auto gathered(Problems& problems, Read read) -> std::optional<decltype(read())> 
   }
 }
 
-void refuse_unknown_engine(const launch::Launch& launch, Problems& problems) {
-  if (launch.engine != launch::Engine::kVllm) {
-    problems.add({"launch line", "", std::string(launch::to_string(launch.engine)),
-                  "a launch line of vllm",
-                  fmt::format("{} is not modelled yet", launch::to_string(launch.engine))});
-    problems.raise_if_any();
-  }
-}
-
 AnyDeployment resolve_for_engine(launch::Launch launch,
                                  std::shared_ptr<const models::ModelSpec> model,
                                  models::GpuSpec gpu, const CardState& card,
                                  const Assumed& assumed) {
+  switch (launch.engine) {
+    case launch::Engine::kSglang:
+      return AnyDeployment(
+          sglang::resolve(std::move(launch), std::move(model), std::move(gpu), card, assumed));
+    case launch::Engine::kTrtllm:
+      return AnyDeployment(
+          trtllm::resolve(std::move(launch), std::move(model), std::move(gpu), card, assumed));
+    case launch::Engine::kVllm:
+      break;
+  }
   return AnyDeployment(
       vllm::resolve(std::move(launch), std::move(model), std::move(gpu), card, assumed));
 }
@@ -52,13 +53,11 @@ AnyDeployment resolve_for_engine(launch::Launch launch,
 std::vector<AttentionReads> attention_reads(const vllm::Deployment& deployment) {
   std::vector<AttentionReads> reads;
   for (int stage = 0; stage < deployment.pp; ++stage) {
-    for (const models::KvLayerSpec& layer :
-         models::kv_layers(*deployment.model, deployment.shard(stage))) {
+    for (const models::KvLayerSpec& layer : deployment.kv_layers(stage)) {
       const bool windowed =
           layer.kind == AttentionKind::kSlidingWindow || layer.kind == AttentionKind::kChunked;
       const std::int64_t window = windowed ? layer.window.count() : 0;
-      const auto bytes =
-          static_cast<double>(models::kv_bytes_per_token(layer, deployment.kv_dtype).count());
+      const auto bytes = static_cast<double>(deployment.kv_token_bytes(layer).count());
       const auto same = std::find_if(reads.begin(), reads.end(),
                                      [window](const auto& kind) { return kind.window == window; });
       if (same == reads.end()) {
@@ -122,7 +121,6 @@ AnyDeployment resolve_input(const DeploymentInput& input) {
   const auto assumed = gathered(problems, [&] { return Assumed::parse(input.assume); });
   std::optional<std::shared_ptr<const models::ModelSpec>> model;
   if (launch) {
-    refuse_unknown_engine(*launch, problems);
     model = gathered(problems, [&] { return find_model(input, *launch); });
   }
   problems.raise_if_any();

@@ -11,6 +11,10 @@
 #include "sim/core/json.hpp"
 #include "sim/engines/deployment.hpp"
 #include "sim/engines/rank_state.hpp"
+#include "sim/engines/sglang/deployment.hpp"
+#include "sim/engines/sglang/startup.hpp"
+#include "sim/engines/trtllm/deployment.hpp"
+#include "sim/engines/trtllm/startup.hpp"
 #include "sim/engines/vllm/deployment.hpp"
 #include "sim/engines/vllm/startup.hpp"
 #include "sim/latency/step_time.hpp"
@@ -29,7 +33,7 @@ struct DeploymentInput {
 // A deployment of any engine that is modelled.
 class AnyDeployment {
  public:
-  using Engines = std::variant<vllm::Deployment>;
+  using Engines = std::variant<vllm::Deployment, sglang::Deployment, trtllm::Deployment>;
 
   explicit AnyDeployment(Engines engine) : engine_(std::move(engine)) {}
 
@@ -62,7 +66,9 @@ class Plan {
     Startup startup;
   };
   using Vllm = Started<vllm::Deployment, vllm::Startup>;
-  using Engines = std::variant<Vllm>;
+  using Sglang = Started<sglang::Deployment, sglang::Startup>;
+  using Trtllm = Started<trtllm::Deployment, trtllm::Startup>;
+  using Engines = std::variant<Vllm, Sglang, Trtllm>;
 
   explicit Plan(Engines engine) : engine_(std::move(engine)) {}
 
