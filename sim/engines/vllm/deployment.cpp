@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "sim/core/error.hpp"
@@ -155,6 +156,8 @@ class Resolver {
                                                                  "gpu-memory-utilization",
                                                                  "kv-cache-memory-bytes",
                                                                  "kv-cache-dtype",
+                                                                 "gdn-prefill-backend",
+                                                                 "additional-config",
                                                                  "mamba-cache-mode",
                                                                  "mamba-cache-dtype",
                                                                  "mamba-ssm-cache-dtype",
@@ -447,7 +450,7 @@ class Resolver {
     Bytes state;
     bool mla = false;
     for (int stage = 0; stage < out_.pp && problems_.empty(); ++stage) {
-      for (const models::KvLayerSpec& layer : models::kv_layers(model(), out_.shard(stage))) {
+      for (const models::KvLayerSpec& layer : out_.kv_layers(stage)) {
         mla |= layer.kind == AttentionKind::kMla;
         token = std::max(token, out_.kv_token_bytes(layer));
         state = std::max(state, out_.state_bytes(layer));
@@ -468,9 +471,15 @@ class Resolver {
     if (out_.attention_backend == "CUTLASS_MLA") {
       return 128;
     }
-    const std::int64_t least = mla ? (out_.rules.state_kernel_block_is_current ? 128 : 64) : 16;
-    return out_.rules.state_kernel_block_is_current ? std::max(least, out_.block_size.count())
-                                                    : least;
+    const bool current = out_.rules.state_kernel_block_is_current;
+    std::int64_t block = mla ? (current ? 128 : 64) : 16;
+    if (current) {
+      block = std::max(block, out_.block_size.count());
+    }
+    const std::int64_t checkpoint = out_.rules.delta_net_alignment;
+    return checkpoint > 0 && out_.state_cache == StateCache::kAligned && out_.flashinfer_delta_net()
+               ? std::lcm(block, checkpoint)
+               : block;
   }
 
   void state_cache() {
@@ -507,13 +516,29 @@ class Resolver {
         std::any_of(model().layer_kinds.begin(), model().layer_kinds.end(),
                     [](const auto& layer) { return layer.attention.kind == AttentionKind::kMla; });
     const int major = out_.gpu.compute_major;
+    std::int64_t widest = 0;
+    bool sparse = false;
+    for (const models::LayerSpec& layer : model().layer_kinds) {
+      widest = std::max(widest, layer.attention.head_dim);
+      sparse |= layer.attention.mla.indexer_heads > 0;
+    }
+    if (out_.expands_latents()) {
+      return "FLASH_ATTN";
+    }
+    if (mla && sparse) {
+      return "FLASHMLA_SPARSE";
+    }
+    if (mla && major == 9 && out_.kv_dtype == DType::kFloat8) {
+      return "FLASHMLA";
+    }
     if (mla) {
       return major == 10 ? "FLASHINFER_MLA" : major == 9 ? "FLASH_ATTN_MLA" : "TRITON_MLA";
     }
     if (major < 8) {
       return "FLASHINFER";
     }
-    if (out_.dtype == DType::kFloat32) {
+    constexpr std::int64_t kWidestFlashHead = 256;
+    if (out_.dtype == DType::kFloat32 || widest > kWidestFlashHead) {
       return "TRITON_ATTN";
     }
     if (major == 10 || (out_.kv_dtype == DType::kFloat8 && major != 9)) {
@@ -610,6 +635,10 @@ class Resolver {
     std::int64_t limit =
         out_.gpu.compute_major == 10 ? out_.rules.capture_limit_blackwell : std::int64_t{512};
     limit = std::min(limit, detail::checked_mul(out_.max_num_seqs, 2));
+    if (model().architecture == "GptOssForCausalLM") {
+      constexpr std::int64_t kModelsOwnLimit = 1024;  // its class sets the list
+      limit = kModelsOwnLimit;
+    }
     if (const auto given = line().integer("max-cudagraph-capture-size")) {
       limit = *given;
     } else if (const Json* nested =
@@ -740,6 +769,42 @@ std::string_view name_of(CudagraphMode mode) {
   return "";
 }
 
+// Towers are left out where the user rules out every modality.
+bool Deployment::loads_towers() const {
+  if (launch.on("language-model-only")) {
+    return false;
+  }
+  const Json* limits = launch.json("limit-mm-per-prompt");
+  if (limits == nullptr || !limits->is_object() || limits->empty()) {
+    return true;
+  }
+  return std::any_of(limits->begin(), limits->end(),
+                     [](const Json& limit) { return limit != Json(0); });
+}
+
+bool Deployment::expands_latents() const {
+  return model->family == "minicpm3" || launch.variable("VLLM_MLA_DISABLE").value_or("0") == "1";
+}
+
+bool Deployment::checkpoints_prefills() const {
+  return rules.prefill_checkpoints && state_cache == StateCache::kAligned &&
+         (flashinfer_delta_net() ||
+          std::any_of(model->layer_kinds.begin(), model->layer_kinds.end(), [](const auto& layer) {
+            return layer.attention.kind == AttentionKind::kMamba2;
+          }));
+}
+
+bool Deployment::flashinfer_delta_net() const {
+  const bool delta_net = std::any_of(
+      model->layer_kinds.begin(), model->layer_kinds.end(),
+      [](const auto& layer) { return layer.attention.kind == AttentionKind::kGatedDeltaNet; });
+  const Json* nested = launch.json("additional-config", "gdn_prefill_backend");
+  const std::string asked =
+      launch.text("gdn-prefill-backend")
+          .value_or(nested != nullptr && nested->is_string() ? nested->get<std::string>() : "");
+  return delta_net && gpu.compute_major == 9 && (asked.empty() || asked == "flashinfer");
+}
+
 models::ShardPlan Deployment::shard(int stage) const {
   models::ShardPlan plan;
   plan.tp = tp;
@@ -748,6 +813,9 @@ models::ShardPlan Deployment::shard(int stage) const {
   plan.ep = ep;
   plan.dtype = dtype;
   plan.interleaved_rope_factor = rules.interleaved_rope_factor;
+  plan.towers = loads_towers();
+  plan.unused_kv = rules.unused_kv;
+  plan.step_tokens = max_num_batched_tokens.count();
   plan.compute_major = gpu.compute_major;
   plan.transformers_backend =
       models::uses_transformers_backend(model->architecture, launch.version);

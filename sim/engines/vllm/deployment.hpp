@@ -92,8 +92,18 @@ struct Deployment : EngineDeployment {
   [[nodiscard]] int ranks() const { return tp * pp; }  // of one engine
   [[nodiscard]] models::ShardPlan shard(int stage) const;
   [[nodiscard]] KvLayout kv_layout(int stage) const;
+  // Caches of the stage's layers as this engine keeps them.
+  [[nodiscard]] std::vector<models::KvLayerSpec> kv_layers(int stage) const;
   // One layer's keys and values of one token, or its states of one sequence, as stored.
   [[nodiscard]] Bytes kv_token_bytes(const models::KvLayerSpec& layer) const;
+  // Vision and audio towers are part of the weights.
+  [[nodiscard]] bool loads_towers() const;
+  // Latent attention is computed and cached as plain attention.
+  [[nodiscard]] bool expands_latents() const;
+  // Kernels leave a state inside a prefill, one more block.
+  [[nodiscard]] bool checkpoints_prefills() const;
+  // Gated delta nets run on FlashInfer's kernels (the default on Hopper).
+  [[nodiscard]] bool flashinfer_delta_net() const;
   [[nodiscard]] Bytes state_bytes(const models::KvLayerSpec& layer) const;
   // The group that a layer's cache belongs to, by what its blocks are.
   [[nodiscard]] KvGroup group_of(const models::KvLayerSpec& layer) const;

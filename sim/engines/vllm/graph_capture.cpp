@@ -62,7 +62,6 @@ GraphCapture::GraphCapture(const Deployment& deployment, int stage, CardMemory& 
 }
 
 bool GraphCapture::run(bool trial) {
-  carried_ = Bytes{0};
   memory_.use_stream(kCaptureStream);
   bool fits = true;
   for (const Mode& mode : modes_) {
@@ -74,7 +73,7 @@ bool GraphCapture::run(bool trial) {
     }
   }
   memory_.use_stream(allocator::StreamId::kDefault);
-  return fits;
+  return fits && (trial || add_residual());
 }
 
 bool GraphCapture::capture(GraphMode mode, std::int64_t size) {
@@ -83,8 +82,7 @@ bool GraphCapture::capture(GraphMode mode, std::int64_t size) {
   const Bytes allocated_before = memory_.torch().stats().allocated;
   memory_.torch().reset_peaks();
   const opgraph::Program& program = mode == GraphMode::kFull && full_ ? *full_ : piecewise_;
-  const Bytes driver = std::max(Bytes{0}, driver_bytes(mode) + next_residual());
-  CapturedGraph graph{name_of(mode), size, {}, driver, {}, {}};
+  CapturedGraph graph{name_of(mode), size, {}, driver_bytes(mode), {}, {}};
   if (!warm_up(stream_is_new_ ? first_ : program, size)) {
     return false;
   }
@@ -156,12 +154,19 @@ Bytes GraphCapture::driver_bytes(GraphMode mode) const {
   return align_up(nodes_and_executables, allocator::kDriverUnit);
 }
 
-// A residual below the driver's unit shows in every so many graphs.
-Bytes GraphCapture::next_residual() {
-  carried_ += deployment_.assumed.residuals.graph;
-  const Bytes whole = allocator::kDriverUnit * (carried_ / allocator::kDriverUnit);
-  carried_ -= whole;
-  return whole;
+// What a calibration found per graph, in one sum: the driver's unit is larger than most of it.
+Bytes GraphCapture::residual(std::size_t graphs) const {
+  return deployment_.assumed.residuals.graph * graphs;
+}
+
+bool GraphCapture::add_residual() {
+  const Bytes more = residual(captured_.size());
+  if (more >= Bytes{0}) {
+    return memory_.take_outside(Leaf::kGraphPool, Backing::kDriver, more);
+  }
+  const Bytes held = memory_.ledger().at(Leaf::kGraphPool, Backing::kDriver);
+  memory_.return_outside(Leaf::kGraphPool, Backing::kDriver, std::min(-more, held));
+  return true;
 }
 
 Bytes GraphCapture::estimate() const {
@@ -176,7 +181,9 @@ Bytes GraphCapture::estimate() const {
   }
   Bytes largest_first;
   Bytes further;
+  std::size_t graphs = 0;
   for (std::size_t i = 0; i < modes_.size(); ++i) {
+    graphs += modes_[i].sizes.size();
     const auto rest = static_cast<std::int64_t>(modes_[i].sizes.size()) - 1;
     if (samples[i].empty()) {
       continue;
@@ -193,7 +200,8 @@ Bytes GraphCapture::estimate() const {
           kSmallestGraph * rest;
     }
   }
-  return (deployment_.runner_v2 ? all : largest_first) + further;
+  return std::max(Bytes{0},
+                  (deployment_.runner_v2 ? all : largest_first) + further + residual(graphs));
 }
 
 void GraphCapture::release() {

@@ -44,7 +44,8 @@ class GraphCapture {
   bool make_static_output(std::int64_t size);
   bool record(GraphMode mode, const opgraph::Program& program, std::int64_t size);
   [[nodiscard]] Bytes driver_bytes(GraphMode mode) const;
-  Bytes next_residual();
+  [[nodiscard]] Bytes residual(std::size_t graphs) const;
+  bool add_residual();
 
   const Deployment& deployment_;
   CardMemory& memory_;
@@ -56,7 +57,6 @@ class GraphCapture {
   bool stream_is_new_ = true;
   std::optional<CardMemory::Tensor> static_output_;
   std::vector<CapturedGraph> captured_;
-  Bytes carried_;  // of a calibration's residual, not yet shown
 };
 
 }  // namespace oomcast::vllm

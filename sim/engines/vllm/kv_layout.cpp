@@ -45,20 +45,45 @@ bool has_state_groups(const std::vector<Bucket>& buckets) {
   });
 }
 
-std::int64_t blocks_needed(const KvGroup& group, Tokens length, Tokens in_flight) {
+// `checkpoints`: prefills leave a state more.
+std::int64_t blocks_needed(const KvGroup& group, Tokens length, Tokens in_flight,
+                           bool checkpoints) {
   switch (group.type) {
     case KvGroup::Type::kSlidingWindow:
       return div_ceil(std::min(group.window - Tokens{1} + in_flight, length), group.block_size) + 1;
     case KvGroup::Type::kChunkedLocal:
       return div_ceil(std::min(group.window + in_flight, length), group.block_size);
     case KvGroup::Type::kMamba:
-      return (group.mamba_mode == KvGroup::MambaMode::kAlign ? 2 : 1) + group.speculative_blocks;
+      return (group.mamba_mode == KvGroup::MambaMode::kAlign ? (checkpoints ? 3 : 2) : 1) +
+             group.speculative_blocks;
     default:
       return div_ceil(length, group.block_size);
   }
 }
 
 }  // namespace
+
+std::vector<models::KvLayerSpec> Deployment::kv_layers(int stage) const {
+  std::vector<models::KvLayerSpec> out;
+  for (models::KvLayerSpec layer : models::kv_layers(*model, shard(stage))) {
+    if (layer.kind == AttentionKind::kMla && expands_latents()) {
+      const models::AttentionSpec& attention = model->layer(layer.layer).attention;
+      layer.kind = AttentionKind::kFull;
+      layer.kv_heads = std::max<std::int64_t>(1, attention.heads / tp);
+      layer.head_dim = attention.mla.nope_dim + attention.mla.rope_dim;
+      layer.v_head_dim = layer.head_dim;  // values are padded to the keys' width
+    }
+    if (layer.kind == AttentionKind::kMla && layer.indexer_bytes > 0) {
+      // The indexer's keys are a cache of their own.
+      models::KvLayerSpec keys = layer;
+      keys.head_dim = 0;
+      out.push_back(keys);
+      layer.indexer_bytes = 0;
+    }
+    out.push_back(layer);
+  }
+  return out;
+}
 
 KvGroup Deployment::group_of(const models::KvLayerSpec& layer) const {
   const bool hybrid = !launch.on("disable-hybrid-kv-cache-manager");
@@ -84,6 +109,11 @@ KvGroup Deployment::group_of(const models::KvLayerSpec& layer) const {
 Bytes Deployment::kv_token_bytes(const models::KvLayerSpec& layer) const {
   const std::int64_t values = layer.kv_heads * (layer.head_dim + layer.v_head_dim);
   constexpr std::int64_t kScales = 8;  // two fp32
+  if (layer.kind == AttentionKind::kMla && kv_dtype == models::DType::kFloat8 &&
+      attention_backend == "FLASHMLA_SPARSE" && layer.head_dim > 0) {
+    constexpr std::int64_t kSparseLatent = 656;  // fp8_ds_mla: 512 fp8, 4 fp32 scales, 64 bf16
+    return Bytes{kSparseLatent};
+  }
   switch (kv_format) {
     case KvFormat::kPlain:
       break;
@@ -109,7 +139,7 @@ Bytes Deployment::state_bytes(const models::KvLayerSpec& layer) const {
 KvLayout Deployment::kv_layout(int stage) const {
   std::vector<Bucket> buckets;
   for (int owner = 0; owner < pp; ++owner) {
-    for (const models::KvLayerSpec& layer : models::kv_layers(*model, shard(owner))) {
+    for (const models::KvLayerSpec& layer : kv_layers(owner)) {
       const KvGroup group = group_of(layer);
       const Bytes page =
           has_state(layer.kind) ? state_bytes(layer) : kv_token_bytes(layer) * block_size.count();
@@ -179,7 +209,8 @@ Bytes Deployment::kv_needed(const KvLayout& layout, Tokens length) const {
   const Tokens in_flight = max_num_batched_tokens * batches;
   Bytes needed;
   for (const KvGroupLayout& member : layout.groups) {
-    const std::int64_t blocks = blocks_needed(member.group, length, in_flight);
+    const std::int64_t blocks =
+        blocks_needed(member.group, length, in_flight, checkpoints_prefills());
     const bool by_layers = layout.groups.size() == 1 || !rules.needed_from_groups;
     const std::int64_t tensors =
         by_layers && layout.group_size != 1 ? member.layers : layout.group_size;

@@ -16,9 +16,12 @@ constexpr std::array<std::string_view, 8> kOneVariableMlp = {
     "llama", "mistral", "glm", "glm4", "aquila", "internlm3", "xverse", "minicpm3"};
 constexpr std::array<std::string_view, 2> kSandwich = {"gemma2", "gemma3"};
 constexpr std::array<std::string_view, 2> kPostNorm = {"olmo2", "olmo3"};
-constexpr std::array<std::string_view, 3> kScaled = {"granite", "minicpm", "minicpm3"};
+constexpr std::array<std::string_view, 4> kScaled = {"granite", "granite_hybrid", "minicpm",
+                                                     "minicpm3"};
 constexpr std::array<std::string_view, 6> kNewNormOutputs = {
     "gemma", "gemma2", "gemma3", "qwen3_next", "qwen3_5", "qwen3_5_moe"};
+constexpr std::array<std::string_view, 4> kOutputArguments = {"qwen3_next", "qwen3_5",
+                                                              "qwen3_5_moe", "granite_hybrid"};
 constexpr std::array<std::string_view, 7> kDeepseekLayers = {
     "deepseek",      "deepseek_v2", "deepseek_v3", "deepseek_v32",
     "glm4_moe_lite", "glm_moe_dsa", "kimi_k2"};
@@ -37,8 +40,9 @@ LayerStyle layer_style(std::string_view family, const Version& version) {
     style.residual = Residual::kScaled;
   }
   // Recorded in 0.19, gone in 0.33; the release between is not known.
-  constexpr Version kDeepseekRewritten{0, 27, 0};
-  if (among(family, kDeepseekLayers) && version < kDeepseekRewritten) {
+  constexpr Version kLayersRewritten{0, 27, 0};
+  style.makes_attention_output = among(family, kOutputArguments) && version < kLayersRewritten;
+  if (among(family, kDeepseekLayers) && version < kLayersRewritten) {
     style.clones_first_residual = true;
     style.keeps_attention_input = true;
   }

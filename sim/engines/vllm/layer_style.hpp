@@ -26,6 +26,8 @@ struct LayerStyle {
   bool mlp_keeps_gate_up = true;
   // The first layer copies the embeddings into the residual.
   bool clones_first_residual = false;
+  // The layer makes the buffer its attention writes into, and names it to its end.
+  bool makes_attention_output = false;
   // The attention call's keyword arguments live to the end of the layer.
   bool keeps_attention_input = false;
 };

@@ -1,146 +1,15 @@
 #include "sim/engines/vllm/startup_rules.hpp"
 
-#include <map>
-#include <optional>
-
 #include "models/data.hpp"
-#include "sim/core/error.hpp"
-#include "sim/core/json.hpp"
+#include "sim/engines/version_rows.hpp"
 
 namespace oomcast::vllm {
-namespace {
-
-constexpr const char* kFile = "engines/vllm/presets.json";
-
-// The last row whose `since` is not above the version; the first for older ones.
-const Json* row_for(const Json* rows, const Version& version, const std::string& key,
-                    Problems& problems) {
-  const Json* found = nullptr;
-  if (rows != nullptr && rows->is_array()) {
-    for (const Json& row : *rows) {
-      const auto since = row.is_object() && row.contains("since") && row["since"].is_string()
-                             ? parse_version(row["since"].get<std::string>())
-                             : std::nullopt;
-      if (!since || !row.contains("value")) {
-        problems.add({kFile, key, row.dump().substr(0, 80), "rows with `since` and `value`", ""});
-        return nullptr;
-      }
-      // The first row also stands for older versions, which run the same engine core.
-      if (*since <= version || found == nullptr) {
-        found = &row;
-      }
-    }
-  }
-  if (found == nullptr) {
-    problems.add({kFile, key, to_string(version), "a row for this version", ""});
-  }
-  return found;
-}
-
-class Reader {
- public:
-  Reader(const Json& file, const Version& version, Problems& problems)
-      : rules_(file, kFile, "", problems), version_(version), problems_(problems) {}
-
-  const Json* rule(const std::string& key) const {
-    const auto section = rules_.object("rules");
-    const Json* rows = section ? section->find(key) : nullptr;
-    return row_for(rows, version_, "rules." + key, problems_);
-  }
-  bool boolean(const std::string& key) const {
-    const Json* row = rule(key);
-    return row != nullptr &&
-           checked<bool>(*row, key, row->at("value").is_boolean(), "true or false");
-  }
-  double number(const std::string& key) const {
-    const Json* row = rule(key);
-    return row == nullptr ? 0
-                          : checked<double>(*row, key, row->at("value").is_number(), "a number");
-  }
-  std::int64_t integer(const std::string& key) const {
-    return static_cast<std::int64_t>(number(key));
-  }
-  Version version(const std::string& key) const {
-    const Json* row = rule(key);
-    const auto value = row != nullptr && row->at("value").is_string()
-                           ? parse_version(row->at("value").get<std::string>())
-                           : std::nullopt;
-    if (row != nullptr && !value) {
-      problems_.add({kFile, "rules." + key, row->at("value").dump(), "a version", ""});
-    }
-    return value.value_or(Version{});
-  }
-  template <typename Enum>
-  Enum choice(const std::string& key, const std::map<std::string, Enum>& choices) const {
-    const Json* row = rule(key);
-    if (row == nullptr) {
-      return {};
-    }
-    const Json& value = row->at("value");
-    const auto found = value.is_string() ? choices.find(value.get<std::string>()) : choices.end();
-    if (found == choices.end()) {
-      problems_.add({kFile, "rules." + key, value.dump(), "a known choice", ""});
-      return {};
-    }
-    return found->second;
-  }
-  // A measured value in `unit`s; adds its provenance.
-  std::int64_t measured(const std::string& key, std::vector<std::string>& provenance) const {
-    const auto section = rules_.object("measured");
-    const auto entry = section ? section->object(key) : std::nullopt;
-    if (!entry) {
-      problems_.add({kFile, "measured." + key, "nothing", "a measured value with rows", ""});
-      return 0;
-    }
-    const Json* rows = entry->find("rows");
-    const Json* row = row_for(rows, version_, "measured." + key, problems_);
-    if (row == nullptr || !row->at("value").is_number_integer()) {
-      problems_.add({kFile, "measured." + key, "", "an integer `value`", ""});
-      return 0;
-    }
-    const auto value = row->at("value").get<std::int64_t>();
-    std::string spread;
-    if (const auto mib = entry->number("uncertainty_mib")) {
-      spread = fmt::format(" +-{} MiB", *mib);
-    } else if (const auto percent = entry->number("uncertainty_percent")) {
-      spread = fmt::format(" +-{} %", *percent);
-    }
-    provenance.push_back(fmt::format("{} = {}{}: {} [{}]", key, value, spread,
-                                     entry->text("about").value_or(""),
-                                     entry->text("source").value_or("")));
-    return value;
-  }
-  double step_time(const std::string& key) const {
-    const auto section = rules_.object("step_time");
-    const auto value = section ? section->number(key) : std::nullopt;
-    if (!value || *value < 0) {
-      problems_.add({kFile, "step_time." + key, "", "a number of microseconds", ""});
-      return 0;
-    }
-    return *value * 1e-6;
-  }
-
- private:
-  template <typename T>
-  T checked(const Json& row, const std::string& key, bool right, const char* expected) const {
-    if (!right) {
-      problems_.add({kFile, "rules." + key, row.at("value").dump(), expected, ""});
-      return T{};
-    }
-    return row.at("value").get<T>();
-  }
-
-  JsonView rules_;
-  Version version_;
-  Problems& problems_;
-};
-
-}  // namespace
 
 StartupRules startup_rules_for(const Version& version) {
+  constexpr const char* kFile = "engines/vllm/presets.json";
   const Json file = models::embedded_json(kFile);
   Problems problems;
-  const Reader read(file, version, problems);
+  const VersionRows read(file, kFile, version, problems);
   StartupRules rules;
   rules.budget =
       read.choice<Budget>("budget", {{"profile", Budget::kProfile},
@@ -181,6 +50,9 @@ StartupRules startup_rules_for(const Version& version) {
   rules.window_in_flight_batches = read.boolean("window_in_flight_batches");
   rules.pads_pages = read.boolean("pads_pages");
   rules.recurrent_prefix_caching = read.boolean("recurrent_prefix_caching");
+  rules.unused_kv = read.boolean("unused_kv");
+  rules.prefill_checkpoints = read.boolean("prefill_checkpoints");
+  rules.delta_net_alignment = read.integer("delta_net_alignment");
   rules.keeps_every_state = read.boolean("keeps_every_state");
   rules.checks_state_blocks = read.boolean("checks_state_blocks");
   rules.state_kernel_block_is_current = read.boolean("state_kernel_block_is_current");
@@ -198,6 +70,7 @@ StartupRules startup_rules_for(const Version& version) {
   rules.graph_executable = kKiB * read.measured("graph_executable_kib", notes);
   rules.graph_nodes_per_layer_full = read.measured("graph_nodes_per_layer_full", notes);
   rules.graph_nodes_per_piece = read.measured("graph_nodes_per_piece", notes);
+  rules.flashinfer_delta_net = kMiB * read.measured("flashinfer_delta_net_mib", notes);
   rules.runner_v2_resident = kMiB * read.measured("runner_v2_resident_mib", notes);
   rules.step_seconds = read.step_time("step_us");
   rules.layer_seconds = read.step_time("layer_us");

@@ -50,6 +50,9 @@ struct StartupRules {
   bool window_in_flight_batches = false;
   bool pads_pages = false;                // attention pages that do not divide the largest
   bool recurrent_prefix_caching = false;  // by default
+  bool unused_kv = false;                 // projections to keys and values that another layer makes
+  bool prefill_checkpoints = false;       // of recurrent states, a block more a request
+  std::int64_t delta_net_alignment = 0;   // tokens of a prefill checkpoint of FlashInfer's kernels
   bool keeps_every_state = false;         // prefix caching of Mamba layers keeps a state a block
   bool checks_state_blocks = false;       // full graphs need a state block for each sequence
   bool state_kernel_block_is_current = false;  // states align to the block size in force
@@ -69,6 +72,7 @@ struct StartupRules {
   std::int64_t graph_nodes_per_layer_full = 0;
   std::int64_t graph_nodes_per_piece = 0;
   Bytes runner_v2_resident;
+  Bytes flashinfer_delta_net;
 
   // Host costs of a step, seconds.
   double step_seconds = 0;

@@ -9,6 +9,7 @@ using models::LayerSpec;
 using opgraph::Affine;
 using opgraph::OpId;
 using opgraph::TensorId;
+using opgraph::TensorInfo;
 using opgraph::Variable;
 
 TensorId StepBuilder::attention(const LayerSpec& layer, TensorId input) {
@@ -63,6 +64,14 @@ TensorId StepBuilder::recurrent(const AttentionSpec& attention, TensorId input) 
                      per_token("projected states", "T x (conv + values) x b", mixed + values)));
   Variable decay(graph_, linear("in_proj of decays", input, model_.hidden,
                                 per_token("decays", "T x 2 heads x b", 2 * local(state.heads))));
+  if (kind_.first_run && !delta_net_ran_ && deployment_.flashinfer_delta_net() &&
+      attention.kind == AttentionKind::kGatedDeltaNet) {
+    delta_net_ran_ = true;
+    TensorInfo workspace{"FlashInfer's delta net workspace", "measured", Leaf::kWorkspaceAttention,
+                         Affine::fixed(deployment_.rules.flashinfer_delta_net)};
+    workspace.kept = true;
+    graph_.make(op("warm-up of delta net kernels", {*projected}), std::move(workspace));
+  }
   Variable out(graph_, apply("recurrent output", {*projected, *decay},
                              per_token("recurrent output", "T x values x b", values)));
   out = apply("norm with gate", {*out, *projected},

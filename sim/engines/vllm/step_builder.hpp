@@ -171,6 +171,8 @@ class StepBuilder {
   // Norm with the residual added: in place, or as two new tensors.
   void add_and_norm(const char* name, Variable& hidden, Variable& residual);
   void eager_layer(const LayerSpec& layer);
+  // The attention's result, in `buffer` where this model's layers make it beforehand.
+  TensorId attention_into(const LayerSpec& layer, TensorId input, Variable& buffer);
 
   // ---- attention
   // ---------------------------------------------------------------------------------
@@ -235,6 +237,7 @@ class StepBuilder {
   Variable hidden_;
   Variable residual_;
   bool cublas_made_ = false;
+  bool delta_net_ran_ = false;
   Bytes made_workspace_;
   std::vector<TensorId> piece_inputs_;
   std::vector<TensorId> received_;

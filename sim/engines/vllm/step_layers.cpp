@@ -96,12 +96,23 @@ void StepBuilder::add_and_norm(const char* name, Variable& hidden, Variable& res
   residual = sum;
 }
 
+TensorId StepBuilder::attention_into(const LayerSpec& layer, TensorId input, Variable& buffer) {
+  if (!style_.makes_attention_output) {
+    return attention(layer, input);
+  }
+  buffer = apply("empty_like", {input},
+                 per_token("attention output buffer", "T x H x b", model_.hidden));
+  const TensorId out = attention(layer, input);
+  return graph_.view(op("copy", {out, *buffer}), *buffer, "hidden states");
+}
+
 void StepBuilder::eager_layer(const LayerSpec& layer) {
   Variable hidden(graph_, *hidden_);
   Variable residual(graph_);
   if (!residual_.empty()) {
     residual = *residual_;
   }
+  Variable buffer(graph_);
   switch (style_.residual) {
     case Residual::kFused: {
       add_and_norm("input_layernorm", hidden, residual);
@@ -111,7 +122,7 @@ void StepBuilder::eager_layer(const LayerSpec& layer) {
         if (!style_.keeps_attention_input) {
           argument.drop();
         }
-        hidden = attention(layer, *hidden);
+        hidden = attention_into(layer, *hidden, buffer);
         add_and_norm("post_attention_layernorm", hidden, residual);
         hidden = ffn(layer, *hidden);
       }
@@ -142,7 +153,7 @@ void StepBuilder::eager_layer(const LayerSpec& layer) {
     case Residual::kScaled:
       residual = *hidden;
       hidden = apply("input_layernorm", {*hidden}, per_token("normed", "T x H x b", model_.hidden));
-      hidden = attention(layer, *hidden);
+      hidden = attention_into(layer, *hidden, buffer);
       hidden = apply("residual + hidden x multiplier", {*hidden, *residual},
                      per_token("residual", "T x H x b", model_.hidden));
       residual = *hidden;

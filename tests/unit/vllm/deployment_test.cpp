@@ -52,6 +52,42 @@ TEST(Deployment, CaptureSizes) {
             (std::vector<std::int64_t>{1, 8}));
 }
 
+TEST(Deployment, BlocksGrowUntilTheyHoldAState) {
+  // A gated delta layer keeps 3 x 8192 values of 16 bits and 32 x 128 x 128 of 32: 2,146,304 B. A
+  // token of attention takes 4 heads x 512 x 2 B = 4096 B: 524 tokens hold the state, 528 in
+  // multiples of 16.
+  const std::string line = "Qwen/Qwen3.5-4B --max-model-len 8192 --gdn-prefill-backend triton ";
+  const Deployment alone = deployment(line, "H100-80GB", "0.19.0");
+  EXPECT_FALSE(alone.prefix_caching);
+  EXPECT_EQ(alone.block_size, Tokens{528});
+  const KvLayout layout = alone.kv_layout(0);
+  ASSERT_EQ(layout.groups.size(), 4U);
+  EXPECT_EQ(layout.page, Bytes{528 * 4096});
+  EXPECT_EQ(layout.groups.front().group.type, KvGroup::Type::kMamba);
+  EXPECT_EQ(layout.groups.front().group.block_size, Tokens{8192});
+  // 16 blocks of attention and one state for each of three groups; 8 layers a group.
+  EXPECT_EQ(alone.kv_needed(layout, Tokens{8192}), layout.page * (8 * (16 + 3)));
+  // With prefix caching, on from 0.26, a second state at the last boundary.
+  const Deployment caching = deployment(line, "H100-80GB", "0.26.0");
+  EXPECT_TRUE(caching.prefix_caching);
+  EXPECT_EQ(caching.kv_needed(caching.kv_layout(0), Tokens{8192}), layout.page * (8 * (16 + 6)));
+}
+
+TEST(Deployment, FullGraphsNeedAStateForEverySequence) {
+  const std::string line = "Qwen/Qwen3.5-4B --kv-cache-memory-bytes 8G --max-model-len 4096 ";
+  const Startup few = simulate_startup(deployment(line + "--max-num-seqs 64", "L40S", "0.28.0"));
+  ASSERT_TRUE(few.outcome.fits()) << few.outcome.message;
+  const std::int64_t blocks = *few.report.kv_blocks;
+  const auto with = [&](std::int64_t seqs) {
+    return simulate_startup(
+        deployment(line + "--max-num-seqs " + std::to_string(seqs), "L40S", "0.28.0"));
+  };
+  EXPECT_TRUE(with(blocks).outcome.fits());
+  const Startup many = with(blocks + 1);
+  EXPECT_EQ(many.outcome.kind, OutcomeKind::kConfigRejected);
+  EXPECT_EQ(many.report.state_blocks, blocks);
+}
+
 TEST(Deployment, WindowedLayersAreGroupedOverAllStages) {
   // 26 layers, every sixth full: 4 full and 22 windowed; groups of 4: 1 + 6, on any stage.
   for (const int stages : {1, 2, 3}) {
