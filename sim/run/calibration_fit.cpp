@@ -36,7 +36,7 @@ constexpr double kMebi = 1048576.0;
 constexpr std::array<KindRow, 7> kKinds = {
     {{Kind::kLoad, "load_residual_mib", 32 * kMebi},
      {Kind::kActivation, "activation_offset_mib", 32 * kMebi},
-     {Kind::kGraph, "graph_residual_mib", 2 * kMebi},
+     {Kind::kGraph, "graph_residual_mib", kMebi},
      {Kind::kCollectives, "collectives_residual_mib", 32 * kMebi},
      {Kind::kNonTorch, "non_torch_residual_mib", 32 * kMebi},
      {Kind::kContext, "context_mib", 32 * kMebi},
