@@ -71,7 +71,8 @@ double fraction_by_use(const StartupRules& rules, const AutoInput& input, const 
     reserve = std::max(reserve, kLargeCardFloor);
   }
   if (input.prefill_graphs && rules.prefill_reserve == PrefillReserve::kTokensAfterFloor) {
-    reserve += static_cast<double>(out.prefill_max / 4);
+    const std::int64_t quarter = out.prefill_max / 4;  // rounded down, as the engine does
+    reserve += static_cast<double>(quarter);
   }
   if (input.speculative) {
     reserve += static_cast<double>(

@@ -160,7 +160,7 @@ class Builder {
         models::weights_on_rank(*deployment_.model, plan).tensors;
     std::size_t at = 0;
     for (const TensorBytes& tensor : quantised) {
-      const bool scale = tensor.dtype != DType::kFloat8 && tensor.suffix != "";
+      const bool scale = tensor.dtype != DType::kFloat8 && !tensor.suffix.empty();
       if (scale) {
         add(tensor.bytes, ledger_leaf(tensor.leaf));
         continue;
@@ -217,7 +217,7 @@ class Builder {
     if (!first && tensor.name != "mlp.experts.w2.weight") {
       return std::nullopt;
     }
-    return ExpertMatrix{first, tensor.suffix != ""};
+    return ExpertMatrix{first, !tensor.suffix.empty()};
   }
 
   // Rows and columns of one rank's experts, padded to multiples.
