@@ -74,7 +74,7 @@ std::string stream_of(std::string_view line) {
 }
 
 // "_DP0_TP1" or " DP0 TP1" as "DP0 TP1".
-std::string tidy(std::string parts) {
+std::string tidy(const std::string& parts) {
   std::string out;
   for (const char letter : parts) {
     if (letter != '_' && letter != ' ') {

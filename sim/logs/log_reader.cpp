@@ -232,14 +232,18 @@ std::optional<EngineRun> read_notes(const std::string& text, const EngineRun* ru
 bool merge(EngineRun& run, const EngineRun& notes) {
   const std::size_t before = run.readings.size();
   run.engine = run.engine ? run.engine : notes.engine;
-  for (const Reading& reading : notes.readings) {
+  for (Reading reading : notes.readings) {
     if (run.nearest(reading.figure, 0) == nullptr) {
+      reading.rank = 0;  // ranks of the notes are not those of the run
       run.readings.push_back(reading);
     }
   }
   const bool failure_noted = run.failures.empty() && !notes.failures.empty();
   if (failure_noted) {
     run.failures = notes.failures;
+    for (Failure& failure : run.failures) {
+      failure.rank = 0;
+    }
   }
   return failure_noted || run.readings.size() > before;
 }

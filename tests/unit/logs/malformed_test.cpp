@@ -79,6 +79,16 @@ TEST(Malformed, ManyStartsRanksAndErrorsAreBounded) {
   EXPECT_LE(read(ranks).runs.at(0).ranks.size(), kMostRanks);
 }
 
+TEST(Malformed, NotesOfOtherRanksJoinTheRun) {
+  const EngineLog log =
+      read("vLLM API server version 0.19.0\n(Worker_TP7 pid=3) weights 7.51, activation 1.89\n");
+  const EngineRun& run = log.runs.at(0);
+  for (const Reading& reading : run.readings) {
+    EXPECT_LT(reading.rank, run.ranks.size());
+  }
+  EXPECT_LT(run.deciding_rank(), run.ranks.size());
+}
+
 TEST(Malformed, HostileLinesTakeLinearTime) {
   // Each would take a backtracking matcher far longer than this test may run.
   std::string log = kWhole;
