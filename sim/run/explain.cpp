@@ -151,18 +151,14 @@ std::optional<Plan> as_measured(const EngineLog& log, const EngineRun& run,
 
 std::vector<Fix> fixes_for(const EngineLog& log, const EngineRun& run, const Cause& cause,
                            const Identity& identity, const Plan& predicted) {
-  const Plan* plan = &predicted;
-  std::optional<Plan> failing;
-  if (predicted.outcome().fits()) {
-    failing = as_measured(log, run, identity);
-    plan = failing ? &*failing : plan;
-  } else {
-    failing = make_plan(resolve_input(identity.input));
-    plan = &*failing;
+  const std::optional<Plan> measured = as_measured(log, run, identity);
+  if (measured && !measured->outcome().fits()) {
+    return measured->outcome().fixes;
   }
-  if (!plan->outcome().fits()) {
-    return plan->outcome().fixes;
+  if (!predicted.outcome().fits()) {
+    return make_plan(resolve_input(identity.input)).outcome().fixes;
   }
+  const Plan& plan = measured ? *measured : predicted;
   // The start alone fits: what ran out lies beside the pool.
   std::vector<Fix> fixes;
   if (cause.fragmented) {
@@ -170,7 +166,7 @@ std::vector<Fix> fixes_for(const EngineLog& log, const EngineRun& run, const Cau
                      cause.failure->oom->unallocated.value_or(Bytes{0})});
   }
   if (cause.short_by && cause.failure->oom) {
-    if (const auto fix = smaller_share(plan->deployment(), *cause.short_by)) {
+    if (const auto fix = smaller_share(plan.deployment(), *cause.short_by)) {
       fixes.push_back(*fix);
     }
   }

@@ -157,6 +157,23 @@ TEST(Explain, ATooLongContextIsAnsweredWithOneThatFits) {
             std::string::npos);
 }
 
+TEST(Explain, ChangesStartFromWhatTheLogMeasured) {
+  const OrderedJson engine = only(
+      "vLLM API server version 0.19.0\n"
+      "non-default args: {'model': 'Qwen/Qwen3-8B', 'max_model_len': 40960}\n"
+      "device_name=NVIDIA_L4\n"
+      "Model loading took 15.27 GiB memory and 3.1 seconds\n"
+      "Available KV cache memory: 2.95 GiB\n"
+      "ValueError: To serve at least one request with the models's max seq len (40960), (5.62 GiB "
+      "KV "
+      "cache is needed, which is larger than the available KV cache memory (2.95 GiB). Based on "
+      "the "
+      "available memory, the estimated maximum model length is 21488.\n");
+  const std::string change = engine["outcome"]["fixes"].at(0)["change"];
+  // The engine's own estimate, down to whole 1024 tokens.
+  EXPECT_EQ(change, "--max-model-len 20480");
+}
+
 TEST(Explain, FragmentsAndWhatTheyLeave) {
   std::string log =
       printed_vllm_log(plan_of("vllm serve Qwen/Qwen3-8B --max-model-len 8192", "H100", "0.19.0"),
