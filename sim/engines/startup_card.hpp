@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sim/engines/outcome.hpp"
@@ -33,6 +34,9 @@ class StartupCard {
 
   // Looks at peaks, after what the card did by itself.
   void seen();
+  [[nodiscard]] std::string_view phase() const { return phase_; }
+  // The engine's words for what just failed.
+  void say(std::string message) { outcome_.message = std::move(message); }
   void fail(OutcomeKind kind, Leaf leaf, Bytes missing, std::string message);
 
   [[nodiscard]] const Outcome& outcome() const { return outcome_; }

@@ -45,6 +45,10 @@ std::int64_t VersionRows::integer(const std::string& key) const {
   return typed<std::int64_t>(key, &Json::is_number_integer, "an integer");
 }
 
+Json VersionRows::list(const std::string& key) const {
+  return typed<Json>(key, &Json::is_array, "a list");
+}
+
 Version VersionRows::version(const std::string& key) const {
   const Json* row = rule(key);
   const auto value = row != nullptr && row->at("value").is_string()

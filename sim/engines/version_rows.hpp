@@ -49,11 +49,21 @@ class VersionRows {
     return found->second;
   }
 
+  [[nodiscard]] Json list(const std::string& key) const;
+
   // A measured integer; adds "NAME = VALUE +-SPREAD: about [source]".
   [[nodiscard]] std::int64_t measured(const std::string& key,
                                       std::vector<std::string>& provenance) const;
   // A cost of a step in seconds, from microseconds under "step_time".
   [[nodiscard]] double step_time(const std::string& key) const;
+
+ protected:
+  [[nodiscard]] const JsonView& file() const { return file_; }
+  [[nodiscard]] const std::string& source() const { return source_; }
+  [[nodiscard]] Problems& problems() const { return problems_; }
+  void complain(const std::string& key, const char* expected) const {
+    problems_.add({source_, key, to_string(version_), expected, ""});
+  }
 
  private:
   const Json* row_of(const Json* rows, const std::string& key) const;

@@ -3,14 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "sim/comm/all_reduce.hpp"
 #include "sim/comm/nccl.hpp"
 #include "sim/core/error.hpp"
 #include "sim/engines/sglang/graph_capture.hpp"
-#include "sim/engines/startup_tag.hpp"
 
 namespace oomcast::sglang {
 namespace {
@@ -56,13 +54,6 @@ std::vector<Buffer> communicator_buffers(const Deployment& deployment) {
   return buffers;
 }
 
-Bytes bytes_on(const std::vector<Buffer>& buffers, Backing backing) {
-  return std::accumulate(buffers.begin(), buffers.end(), Bytes{},
-                         [backing](Bytes sum, const Buffer& buffer) {
-                           return buffer.backing == backing ? sum + buffer.bytes : sum;
-                         });
-}
-
 constexpr Bytes kFirstTensor{16};
 
 }  // namespace
@@ -74,13 +65,13 @@ StageState::StageState(const Deployment& deployment, int stage_number)
       sizes(cache_sizes(deployment, stage_number)) {}
 
 StageStartup::StageStartup(const Deployment& deployment, int stage)
-    : deployment_(deployment), state_(deployment, stage) {}
+    : deployment_(deployment), state_(deployment, stage), card_(state_) {}
 
 bool StageStartup::measure() { return context() && communicators() && load() && size_pools(); }
 
 bool StageStartup::serve(const CachePlan& plan) {
   state_.plan = plan;
-  return kv() && capture() && warm_up() && end_phase("ready");
+  return kv() && capture() && warm_up() && ready();
 }
 
 // ---- phases
@@ -89,49 +80,39 @@ bool StageStartup::serve(const CachePlan& plan) {
 // Free memory as SGLang shows it before loading already lacks the context and communicators; what
 // the card lacks beyond them belongs to others.
 bool StageStartup::context() {
-  phase_ = "context";
+  card_.begin("context");
   Bytes others = deployment_.used_by_others();
   Bytes own = deployment_.gpu.context_bytes;
   if (deployment_.card.free_at_start) {
     own = std::min(own, others);
     others -= own;
   }
-  return outside(Leaf::kSystemContext, Backing::kDriver, others) &&
-         outside(Leaf::kSystemContext, Backing::kContext, own) && end_phase("context");
+  return card_.outside(Leaf::kSystemContext, Backing::kDriver, others) &&
+         card_.outside(Leaf::kSystemContext, Backing::kContext, own) && card_.end();
 }
 
 bool StageStartup::communicators() {
-  phase_ = "communicators";
+  card_.begin("communicators");
   const bool counted = deployment_.card.free_at_start.has_value();
   if (deployment_.assumed.communicators || counted) {
-    if (!outside(Leaf::kCommNccl, Backing::kDriver,
-                 counted ? Bytes{0} : *deployment_.assumed.communicators)) {
+    if (!card_.outside(Leaf::kCommNccl, Backing::kDriver,
+                       counted ? Bytes{0} : *deployment_.assumed.communicators)) {
       return false;
     }
   } else {
-    const std::vector<Buffer> buffers = communicator_buffers(deployment_);
-    state_.memory.ledger().transfer(Account::free_of(Backing::kPinnedHost),
-                                    Account::cell(Leaf::kCommNccl, Backing::kPinnedHost),
-                                    bytes_on(buffers, Backing::kPinnedHost));
-    for (const Backing backing : {Backing::kDriver, Backing::kSymmetric, Backing::kContext}) {
-      if (!outside(Leaf::kCommNccl, backing, bytes_on(buffers, backing))) {
-        return false;
-      }
-    }
-    const Bytes tensors = bytes_on(buffers, Backing::kSegment);
-    if (tensors > Bytes{0} && !allocate(Leaf::kCommNccl, tensors)) {
+    if (!card_.outside_all(Leaf::kCommNccl, communicator_buffers(deployment_))) {
       return false;
     }
   }
-  if (!allocate(Leaf::kModelBuffers, kFirstTensor)) {
+  if (!card_.allocate(Leaf::kModelBuffers, kFirstTensor)) {
     return false;
   }
   state_.free.before = counted ? *deployment_.card.free_at_start : measured_free();
-  return end_phase("communicators");
+  return card_.end();
 }
 
 bool StageStartup::load() {
-  phase_ = "load";
+  card_.begin("load");
   if (!run(expert_locations(deployment_))) {
     return false;
   }
@@ -139,28 +120,28 @@ bool StageStartup::load() {
   loaded_.clear();
   weights_ = load_sequence(deployment_, state_.stage);
   if (!run(weights_) ||
-      !outside(Leaf::kSystemContext, Backing::kContext, deployment_.rules.load_modules)) {
+      !card_.outside(Leaf::kSystemContext, Backing::kContext, deployment_.rules.load_modules)) {
     return false;
   }
   state_.after_load = measured_free();
   state_.weights = before - state_.after_load;
-  return end_phase("load");
+  return card_.end();
 }
 
 bool StageStartup::size_pools() {
-  phase_ = "kv";
+  card_.begin("kv");
   if (!extend_rope_tables()) {
     return false;
   }
   state_.free.after = deployment_.assumed.available_after_load.value_or(measured_free());
   const auto budget = cache_budget(deployment_, state_.sizes, state_.free);
   if (const auto* refusal = std::get_if<CacheRefusal>(&budget)) {
-    fail(refusal->kind, Leaf::kKvPool, refusal->short_by, refusal->message);
+    card_.fail(refusal->kind, Leaf::kKvPool, refusal->short_by, refusal->message);
     return false;
   }
   const auto plan = cache_plan(deployment_, state_.sizes, std::get<CacheBudget>(budget));
   if (const auto* refusal = std::get_if<CacheRefusal>(&plan)) {
-    fail(refusal->kind, Leaf::kKvPool, refusal->short_by, refusal->message);
+    card_.fail(refusal->kind, Leaf::kKvPool, refusal->short_by, refusal->message);
     return false;
   }
   state_.plan = std::get<CachePlan>(plan);
@@ -178,13 +159,13 @@ bool StageStartup::extend_rope_tables() {
       continue;
     }
     const Bytes half{detail::checked_mul(needed - table.rows, table.columns) * 4 / 2};
-    const auto angles = allocate(Leaf::kModelBuffers, half);
-    const auto cosines = allocate(Leaf::kModelBuffers, half);
-    const auto sines = allocate(Leaf::kModelBuffers, half);
-    const auto rows = allocate(Leaf::kModelBuffers, half * 2);
+    const auto angles = card_.make(Leaf::kModelBuffers, half);
+    const auto cosines = card_.make(Leaf::kModelBuffers, half);
+    const auto sines = card_.make(Leaf::kModelBuffers, half);
+    const auto rows = card_.make(Leaf::kModelBuffers, half * 2);
     const auto joined =
-        allocate(Leaf::kModelBuffers,
-                 Bytes{detail::checked_mul(needed, table.columns)} * table.element_bytes);
+        card_.make(Leaf::kModelBuffers,
+                   Bytes{detail::checked_mul(needed, table.columns)} * table.element_bytes);
     if (!angles || !cosines || !sines || !rows || !joined) {
       return false;
     }
@@ -198,67 +179,60 @@ bool StageStartup::extend_rope_tables() {
 }
 
 bool StageStartup::kv() {
-  phase_ = "kv";
-  if (!allocate_all(pools(deployment_, state_.plan, state_.stage))) {
+  card_.begin("kv");
+  if (!card_.allocate_all(pools(deployment_, state_.plan, state_.stage))) {
     return false;
   }
   state_.kv_pool = kv_pool_bytes(deployment_, state_.plan, state_.stage);
   state_.state_pool = state_pool_bytes(deployment_, state_.plan, state_.stage);
   state_.after_pool = measured_free();
-  return end_phase("kv");
+  return card_.end();
 }
 
 bool StageStartup::capture() {
-  phase_ = "capture";
-  if (!allocate_all(attention_workspaces(deployment_)) ||
-      !allocate_all(input_registry(deployment_, state_.plan))) {
+  card_.begin("capture");
+  if (!card_.allocate_all(attention_workspaces(deployment_)) ||
+      !card_.allocate_all(input_registry(deployment_, state_.plan))) {
     return false;
   }
   const Bytes before = measured_free();
   if (deployment_.assumed.graphs) {
-    if (!outside(Leaf::kGraphPool, Backing::kDriver, *deployment_.assumed.graphs)) {
+    if (!card_.outside(Leaf::kGraphPool, Backing::kDriver, *deployment_.assumed.graphs)) {
       return false;
     }
     state_.decode_drop = before - measured_free();
-    return end_phase("capture");
+    return card_.end();
   }
   GraphCapture graphs(deployment_, state_.stage, state_.plan, state_.memory);
   bool fits = graphs.capture_prefills();
   const Bytes between = fits ? measured_free() : Bytes{0};
   fits = fits && graphs.capture_decodes();
   state_.graphs = graphs.captured();
-  seen();
+  card_.seen();
   if (!fits) {
-    fail(OutcomeKind::kStartupOom, Leaf::kGraphPool, state_.memory.shortage(),
-         fmt::format("Capture cuda graph failed: {}\nPossible solutions:\n1. set "
-                     "--mem-fraction-static to a smaller value (e.g., 0.8 or 0.7)\n2. set "
-                     "--cuda-graph-max-bs to a smaller value (e.g., 16)\n",
-                     state_.memory.message()));
+    card_.fail(OutcomeKind::kStartupOom, Leaf::kGraphPool, state_.memory.shortage(),
+               fmt::format("Capture cuda graph failed: {}\nPossible solutions:\n1. set "
+                           "--mem-fraction-static to a smaller value (e.g., 0.8 or 0.7)\n2. set "
+                           "--cuda-graph-max-bs to a smaller value (e.g., 16)\n",
+                           state_.memory.message()));
     return false;
   }
   state_.prefill_drop = before - between;
   state_.decode_drop = between - measured_free();
-  return end_phase("capture");
+  return card_.end();
 }
 
 // The scheduler looks at what is free without emptying the cache.
 bool StageStartup::warm_up() {
-  phase_ = "warmup";
+  card_.begin("warmup");
   state_.at_end = state_.memory.ledger().device_free();
-  return end_phase("warmup");
+  return card_.end();
 }
 
-bool StageStartup::end_phase(std::string_view name) {
-  const Ledger& ledger = state_.memory.ledger();
-  const MemoryViews views = ledger.views();
-  state_.phases.push_back(
-      {name, views, ledger.device_by_leaf(), std::max(phase_peak_, views.device_used)});
-  phase_peak_ = Bytes{0};
-  return true;
+bool StageStartup::ready() {
+  card_.begin("ready");
+  return card_.end();
 }
-
-// ---- postings
-// -------------------------------------------------------------------------------------
 
 bool StageStartup::run(const LoadSequence& sequence) {
   loaded_.clear();
@@ -267,7 +241,7 @@ bool StageStartup::run(const LoadSequence& sequence) {
       state_.memory.free(loaded_[step.tensor]);
       continue;
     }
-    const auto made = allocate(step.leaf, step.bytes);
+    const auto made = card_.make(step.leaf, step.bytes);
     if (!made) {
       return false;
     }
@@ -276,49 +250,9 @@ bool StageStartup::run(const LoadSequence& sequence) {
   return true;
 }
 
-std::optional<CardMemory::Tensor> StageStartup::allocate(Leaf leaf, Bytes bytes) {
-  const auto made = state_.memory.allocate(leaf, bytes, startup_tag(phase_, leaf));
-  if (!made) {
-    fail(OutcomeKind::kStartupOom, leaf, state_.memory.shortage(), state_.memory.message());
-  } else {
-    seen();
-  }
-  return made;
-}
-
-bool StageStartup::allocate_all(const Tensors& tensors) {
-  return std::all_of(tensors.begin(), tensors.end(), [this](const opgraph::LiveTensor& tensor) {
-    return allocate(tensor.leaf, tensor.bytes).has_value();
-  });
-}
-
-bool StageStartup::outside(Leaf leaf, Backing backing, Bytes bytes) {
-  if (!state_.memory.take_outside(leaf, backing, bytes)) {
-    fail(OutcomeKind::kStartupOom, leaf, state_.memory.shortage(), state_.memory.message());
-    return false;
-  }
-  seen();
-  return true;
-}
-
 Bytes StageStartup::measured_free() {
   state_.memory.empty_cache();
   return state_.memory.ledger().device_free();
-}
-
-void StageStartup::seen() {
-  const Ledger& ledger = state_.memory.ledger();
-  state_.peaks.observe(ledger, SimTime{}, phase_);
-  phase_peak_ = std::max(phase_peak_, ledger.views().device_used);
-}
-
-void StageStartup::fail(OutcomeKind kind, Leaf leaf, Bytes missing, std::string message) {
-  outcome_.kind = kind;
-  outcome_.phase = phase_;
-  outcome_.rank = state_.first_rank;
-  outcome_.leaf = leaf;
-  outcome_.short_by = missing;
-  outcome_.message = std::move(message);
 }
 
 }  // namespace oomcast::sglang

@@ -13,6 +13,7 @@
 #include "sim/engines/sglang/deployment.hpp"
 #include "sim/engines/sglang/load.hpp"
 #include "sim/engines/sglang/resident.hpp"
+#include "sim/engines/startup_card.hpp"
 
 namespace oomcast::sglang {
 
@@ -45,7 +46,7 @@ class StageStartup {
   // The rest, with the pools that all stages agreed on.
   bool serve(const CachePlan& plan);
 
-  [[nodiscard]] const Outcome& outcome() const { return outcome_; }
+  [[nodiscard]] const Outcome& outcome() const { return card_.outcome(); }
   StageState& state() { return state_; }
 
  private:
@@ -57,27 +58,18 @@ class StageStartup {
   bool kv();
   bool capture();
   bool warm_up();
-  bool end_phase(std::string_view name);
+  bool ready();
 
   // Pieces of phases.
   bool run(const LoadSequence& sequence);
   bool extend_rope_tables();
-
-  // Postings; false after an out-of-memory, which is then the outcome.
-  std::optional<CardMemory::Tensor> allocate(Leaf leaf, Bytes bytes);
-  bool allocate_all(const Tensors& tensors);
-  bool outside(Leaf leaf, Backing backing, Bytes bytes);
-  void seen();
-  void fail(OutcomeKind kind, Leaf leaf, Bytes missing, std::string message);
 
   // Free memory as SGLang reads it: the cache is emptied first.
   Bytes measured_free();
 
   const Deployment& deployment_;
   StageState state_;
-  Outcome outcome_;
-  std::string_view phase_ = "context";
-  Bytes phase_peak_;
+  StartupCard card_;
   std::vector<CardMemory::Tensor> loaded_;
   LoadSequence weights_;
 };

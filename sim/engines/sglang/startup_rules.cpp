@@ -1,13 +1,7 @@
 #include "sim/engines/sglang/startup_rules.hpp"
 
-#include <fmt/format.h>
-
-#include <map>
-#include <optional>
-
 #include "models/data.hpp"
-#include "sim/core/error.hpp"
-#include "sim/core/json.hpp"
+#include "sim/engines/version_rows.hpp"
 
 namespace oomcast::sglang {
 namespace {
@@ -15,75 +9,23 @@ namespace {
 constexpr const char* kFile = "engines/sglang/presets.json";
 constexpr std::int64_t kMost = std::int64_t{1} << 40;
 
-class Reader {
+// Rules that are tables of their own.
+class Rows : public VersionRows {
  public:
-  Reader(const Json& file, const Version& version, Problems& problems)
-      : file_(file, kFile, "", problems), version_(version), problems_(problems) {}
-
-  [[nodiscard]] bool boolean(const std::string& key) const {
-    return typed<bool>(key, &Json::is_boolean, "true or false");
-  }
-  [[nodiscard]] double number(const std::string& key) const {
-    return typed<double>(key, &Json::is_number, "a number");
-  }
-  [[nodiscard]] std::int64_t integer(const std::string& key) const {
-    return typed<std::int64_t>(key, &Json::is_number_integer, "an integer");
-  }
-  [[nodiscard]] Json list(const std::string& key) const {
-    return typed<Json>(key, &Json::is_array, "a list");
-  }
-  [[nodiscard]] Version version(const std::string& key) const {
-    const auto value = parse_version(typed<std::string>(key, &Json::is_string, "a version"));
-    if (!value) {
-      complain("rules." + key, "a version");
-    }
-    return value.value_or(Version{});
-  }
-  template <typename Enum>
-  [[nodiscard]] Enum choice(const std::string& key,
-                            const std::map<std::string, Enum>& choices) const {
-    const auto found = choices.find(typed<std::string>(key, &Json::is_string, "a name"));
-    if (found == choices.end()) {
-      complain("rules." + key, "a known choice");
-      return {};
-    }
-    return found->second;
-  }
-
-  // A measured value; adds its provenance.
-  std::int64_t measured(const std::string& key, std::vector<std::string>& provenance) const {
-    const auto section = file_.object("measured");
-    const auto entry = section ? section->object(key) : std::nullopt;
-    const Json* row = entry ? row_of(entry->find("rows")) : nullptr;
-    if (row == nullptr || !row->at("value").is_number_integer()) {
-      complain("measured." + key, "rows with `since` and an integer `value`");
-      return 0;
-    }
-    const auto value = row->at("value").get<std::int64_t>();
-    std::string spread;
-    if (const auto mib = entry->number("uncertainty_mib")) {
-      spread = fmt::format(" +-{} MiB", *mib);
-    } else if (const auto percent = entry->number("uncertainty_percent")) {
-      spread = fmt::format(" +-{} %", *percent);
-    }
-    provenance.push_back(fmt::format("{} = {}{}: {} [{}]", key, value, spread,
-                                     entry->text("about").value_or(""),
-                                     entry->text("source").value_or("")));
-    return value;
-  }
+  using VersionRows::VersionRows;
 
   [[nodiscard]] std::vector<std::string> names(const char* section, const char* key) const {
-    const auto view = file_.object(section);
+    const auto view = file().object(section);
     return view ? view->texts(key).value_or(std::vector<std::string>{})
                 : std::vector<std::string>{};
   }
 
   [[nodiscard]] std::vector<ExpertPadding> expert_padding() const {
     std::vector<ExpertPadding> out;
-    const auto section = file_.object("tuned_expert_padding");
+    const auto section = file().object("tuned_expert_padding");
     const Json* rows = section ? section->find("rows") : nullptr;
     for (const Json& row : rows != nullptr && rows->is_array() ? *rows : Json::array()) {
-      const JsonView view(row, kFile, "tuned_expert_padding.rows", problems_);
+      const JsonView view(row, source(), "tuned_expert_padding.rows", problems());
       const auto count = [&](const char* key) { return view.integer(key, 1, kMost).value_or(1); };
       out.push_back({count("experts"), count("width"), count("compute"), count("from_tokens"),
                      count("block")});
@@ -94,7 +36,7 @@ class Reader {
   [[nodiscard]] std::vector<MemoryClass> memory_classes() const {
     std::vector<MemoryClass> out;
     for (const Json& row : list("memory_classes")) {
-      const JsonView view(row, kFile, "rules.memory_classes", problems_);
+      const JsonView view(row, source(), "rules.memory_classes", problems());
       MemoryClass one;
       one.below_mib = view.integer("below_mib", 1, kMost).value_or(one.below_mib);
       one.chunk = view.integer("chunk", 1, kMost).value_or(one.chunk);
@@ -123,50 +65,9 @@ class Reader {
     }
     return out;
   }
-
- private:
-  void complain(const std::string& key, const char* expected) const {
-    problems_.add({kFile, key, to_string(version_), expected, ""});
-  }
-
-  // The last row whose `since` is not above the version; the first for older ones.
-  [[nodiscard]] const Json* row_of(const Json* rows) const {
-    const Json* found = nullptr;
-    if (rows == nullptr || !rows->is_array()) {
-      return found;
-    }
-    for (const Json& row : *rows) {
-      const auto since = row.is_object() && row.contains("since") && row["since"].is_string()
-                             ? parse_version(row["since"].get<std::string>())
-                             : std::nullopt;
-      if (!since || !row.contains("value")) {
-        return nullptr;
-      }
-      if (*since <= version_ || found == nullptr) {
-        found = &row;
-      }
-    }
-    return found;
-  }
-
-  template <typename T>
-  [[nodiscard]] T typed(const std::string& key, bool (Json::*is_right)() const noexcept,
-                        const char* expected) const {
-    const auto section = file_.object("rules");
-    const Json* row = section ? row_of(section->find(key)) : nullptr;
-    if (row == nullptr || !(row->at("value").*is_right)()) {
-      complain("rules." + key, expected);
-      return T{};
-    }
-    return row->at("value").get<T>();
-  }
-
-  JsonView file_;
-  Version version_;
-  Problems& problems_;
 };
 
-void read_measured(const Reader& read, StartupRules& rules) {
+void read_measured(const Rows& read, StartupRules& rules) {
   auto& notes = rules.provenance;
   rules.graph_node = kKiB * read.measured("graph_node_kib", notes);
   rules.graph_executable = kKiB * read.measured("graph_executable_kib", notes);
@@ -181,7 +82,7 @@ void read_measured(const Reader& read, StartupRules& rules) {
 StartupRules startup_rules_for(const Version& version) {
   const Json file = models::embedded_json(kFile);
   Problems problems;
-  const Reader read(file, version, problems);
+  const Rows read(file, kFile, version, problems);
   StartupRules rules;
   rules.fraction = read.choice<FractionRule>("fraction", {{"by_ranks", FractionRule::kByRanks},
                                                           {"by_class", FractionRule::kByClass},

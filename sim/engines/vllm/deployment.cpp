@@ -737,6 +737,13 @@ class Resolver {
           "yet "
           "validated for other kernels and versions");
     }
+    if (std::any_of(model().layer_kinds.begin(), model().layer_kinds.end(), [](const auto& layer) {
+          return layer.attention.kind == AttentionKind::kCompressed;
+        })) {
+      out_.warnings.emplace_back(
+          "compressed attention: its packed KV layout is not modelled, and tokens come out too "
+          "many");
+    }
     for (const std::string& note : model().notes) {
       out_.warnings.push_back(note);
     }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "models/load.hpp"
@@ -72,13 +71,6 @@ std::vector<Buffer> communicator_buffers(const Deployment& deployment) {
   return buffers;
 }
 
-Bytes bytes_on(const std::vector<Buffer>& buffers, Backing backing) {
-  return std::accumulate(buffers.begin(), buffers.end(), Bytes{},
-                         [backing](Bytes sum, const Buffer& buffer) {
-                           return buffer.backing == backing ? sum + buffer.bytes : sum;
-                         });
-}
-
 // FlashInfer's float and planner buffers, made with the attention metadata builder.
 Bytes attention_workspace(const Deployment& deployment) {
   if (deployment.attention_backend.rfind("FLASHINFER", 0) != 0) {
@@ -123,15 +115,13 @@ StageState::StageState(const Deployment& deployment, int stage_number)
 }
 
 StageStartup::StageStartup(const Deployment& deployment, int stage)
-    : deployment_(deployment), state_(deployment, stage) {}
+    : deployment_(deployment), state_(deployment, stage), card_(state_) {}
 
 bool StageStartup::measure() {
   return context() && communicators() && first_snapshot() && load() && profile() && budget();
 }
 
-bool StageStartup::serve(Blocks blocks) {
-  return kv(blocks) && capture() && warm_up() && end_phase("ready");
-}
+bool StageStartup::serve(Blocks blocks) { return kv(blocks) && capture() && warm_up() && ready(); }
 
 std::int64_t StageStartup::sampled_rows() const {
   return std::min(deployment_.max_num_seqs, deployment_.max_num_batched_tokens.count());
@@ -141,60 +131,53 @@ std::int64_t StageStartup::sampled_rows() const {
 // ---------------------------------------------------------------------------------------
 
 bool StageStartup::context() {
-  return outside(Leaf::kSystemContext, Backing::kDriver, deployment_.used_by_others(), "context") &&
-         outside(Leaf::kSystemContext, Backing::kContext, deployment_.gpu.context_bytes,
-                 "context") &&
-         end_phase("context");
+  card_.begin("context");
+  return card_.outside(Leaf::kSystemContext, Backing::kDriver, deployment_.used_by_others()) &&
+         card_.outside(Leaf::kSystemContext, Backing::kContext, deployment_.gpu.context_bytes) &&
+         card_.end();
 }
 
 bool StageStartup::communicators() {
+  card_.begin("communicators");
   if (deployment_.assumed.communicators) {
-    return outside(Leaf::kCommNccl, Backing::kDriver, *deployment_.assumed.communicators,
-                   "communicators") &&
-           end_phase("communicators");
+    return card_.outside(Leaf::kCommNccl, Backing::kDriver, *deployment_.assumed.communicators) &&
+           card_.end();
   }
-  const std::vector<Buffer> buffers = communicator_buffers(deployment_);
-  state_.memory.ledger().transfer(Account::free_of(Backing::kPinnedHost),
-                                  Account::cell(Leaf::kCommNccl, Backing::kPinnedHost),
-                                  bytes_on(buffers, Backing::kPinnedHost));
-  for (const Backing backing : {Backing::kDriver, Backing::kSymmetric, Backing::kContext}) {
-    if (!outside(Leaf::kCommNccl, backing, bytes_on(buffers, backing), "communicators")) {
-      return false;
-    }
-  }
-  return end_phase("communicators");
+  return card_.outside_all(Leaf::kCommNccl, communicator_buffers(deployment_)) && card_.end();
 }
 
 bool StageStartup::first_snapshot() {
   if (deployment_.rules.cublas_before_snapshot &&
-      !allocate(Leaf::kWorkspaceGemm, deployment_.cublas_workspace, "communicators")) {
+      !card_.allocate(Leaf::kWorkspaceGemm, deployment_.cublas_workspace)) {
     return false;
   }
   const double wanted =
       static_cast<double>(deployment_.device_total().count()) * deployment_.gpu_memory_utilization;
   state_.requested = Bytes{static_cast<std::int64_t>(
       deployment_.rules.requested_is_ceiled ? std::ceil(wanted) : wanted)};
-  free_at_snapshot_ = device_free();
+  free_at_snapshot_ = card_.device_free();
   if (free_at_snapshot_ >= state_.requested) {
     return true;
   }
-  fail(OutcomeKind::kStartupOom, "context", Leaf::kSystemContext,
-       state_.requested - free_at_snapshot_,
-       fmt::format("Free memory on device cuda:{} ({:.2f}/{:.2f} GiB) on startup is less than "
-                   "desired GPU memory utilization ({}, {:.2f} GiB). Decrease GPU memory "
-                   "utilization or reduce GPU memory used by other processes.",
-                   state_.stage * deployment_.tp, to_gib(free_at_snapshot_),
-                   to_gib(deployment_.device_total()), deployment_.gpu_memory_utilization,
-                   to_gib(state_.requested)));
+  card_.begin("context");  // where the engine looks at it
+  card_.fail(
+      OutcomeKind::kStartupOom, Leaf::kSystemContext, state_.requested - free_at_snapshot_,
+      fmt::format("Free memory on device cuda:{} ({:.2f}/{:.2f} GiB) on startup is less than "
+                  "desired GPU memory utilization ({}, {:.2f} GiB). Decrease GPU memory "
+                  "utilization or reduce GPU memory used by other processes.",
+                  state_.stage * deployment_.tp, to_gib(free_at_snapshot_),
+                  to_gib(deployment_.device_total()), deployment_.gpu_memory_utilization,
+                  to_gib(state_.requested)));
   return false;
 }
 
 bool StageStartup::load() {
-  if (!allocate_all(runner_buffers(deployment_, state_.role), "load") ||
-      (!deployment_.runner_v2 && !allocate_all(block_tables(deployment_, state_.kv), "load"))) {
+  card_.begin("load");
+  if (!card_.allocate_all(runner_buffers(deployment_, state_.role)) ||
+      (!deployment_.runner_v2 && !card_.allocate_all(block_tables(deployment_, state_.kv)))) {
     return false;
   }
-  const Bytes before = allocated();
+  const Bytes before = card_.allocated();
   bool loaded = false;
   {
     const SplitLimit limit(state_.memory.torch(), deployment_.rules.load_max_split);
@@ -202,11 +185,11 @@ bool StageStartup::load() {
   }
   state_.memory.empty_cache();
   const Bytes residual = deployment_.assumed.residuals.load;
-  loaded = loaded &&
-           outside(Leaf::kModelBuffers, Backing::kDriver, std::max(Bytes{0}, residual), "load");
+  loaded =
+      loaded && card_.outside(Leaf::kModelBuffers, Backing::kDriver, std::max(Bytes{0}, residual));
   // The engine's log counts blocks.
-  state_.weights = allocated() - before + residual;
-  return loaded && end_phase("load");
+  state_.weights = card_.allocated() - before + residual;
+  return loaded && card_.end();
 }
 
 bool StageStartup::load_weights() {
@@ -220,20 +203,20 @@ bool StageStartup::load_weights() {
     const Leaf leaf = ledger_leaf(call.leaf);
     const auto made = state_.memory.allocate(leaf, call.bytes, startup_tag("load", leaf));
     if (!made) {
-      fail(OutcomeKind::kStartupOom, "load", leaf, state_.memory.shortage(),
-           state_.memory.message());
+      card_.fail(OutcomeKind::kStartupOom, leaf, state_.memory.shortage(), state_.memory.message());
       return false;
     }
     tensors.push_back(*made);
   }
-  seen("load");
+  card_.seen();
   return true;
 }
 
 // Dummy batch of max_num_batched_tokens, then the sampler on max_num_seqs rows.
 bool StageStartup::profile() {
+  card_.begin("profile");
   const Tokens tokens = deployment_.max_num_batched_tokens;
-  allocated_at_profile_ = allocated();
+  allocated_at_profile_ = card_.allocated();
   highest_allocated_ = allocated_at_profile_;
   profiling_ = true;
   if (!run_profile({tokens.count(), sampled_rows(), sampled_rows()})) {
@@ -245,15 +228,15 @@ bool StageStartup::profile() {
   }
   const bool tried = trial_capture();
   state_.memory.empty_cache();
-  return tried && appear_outside_torch() && end_phase("profile");
+  return tried && appear_outside_torch() && card_.end();
 }
 
 bool StageStartup::run_profile(const opgraph::StepShape& shape) {
   const SplitLimit limit(state_.memory.torch(), deployment_.rules.profile_max_split);
-  return run(opgraph::Program(compile_graph(deployment_, state_.role)), shape, "profile") &&
+  return run(opgraph::Program(compile_graph(deployment_, state_.role)), shape) &&
          run(opgraph::Program(
                  step_graph(deployment_, state_.stage, profile_kind(deployment_, state_.role))),
-             shape, "profile");
+             shape);
 }
 
 // The trial and the capture run the same programs.
@@ -270,8 +253,8 @@ bool StageStartup::trial_capture() {
   }
   GraphCapture& trial = graphs();
   if (!trial.run(true)) {
-    fail(OutcomeKind::kStartupOom, "profile", Leaf::kGraphPool, state_.memory.shortage(),
-         state_.memory.message());
+    card_.fail(OutcomeKind::kStartupOom, Leaf::kGraphPool, state_.memory.shortage(),
+               state_.memory.message());
     return false;
   }
   state_.graph_estimate = trial.estimate();
@@ -304,8 +287,8 @@ bool StageStartup::appear_outside_torch() {
     collectives = Bytes{0};
   }
   state_.non_torch = modules + collectives;
-  return outside(Leaf::kSystemContext, Backing::kContext, modules, "profile") &&
-         outside(Leaf::kCommNccl, Backing::kDriver, collectives, "profile");
+  return card_.outside(Leaf::kSystemContext, Backing::kContext, modules) &&
+         card_.outside(Leaf::kCommNccl, Backing::kDriver, collectives);
 }
 
 bool StageStartup::budget() {
@@ -313,9 +296,9 @@ bool StageStartup::budget() {
   state_.profile_increase = highest_allocated_ - allocated_at_profile_;
   const Bytes estimate = deployment_.graph_estimate_applied ? state_.graph_estimate : Bytes{0};
   if (rules.budget == Budget::kConsumed) {
-    state_.consumed =
-        free_at_snapshot_ - device_free() + std::min(Bytes{0}, deployment_.assumed.residuals.load);
-    state_.activation_peak = highest_allocated_ - allocated();
+    state_.consumed = free_at_snapshot_ - card_.device_free() +
+                      std::min(Bytes{0}, deployment_.assumed.residuals.load);
+    state_.activation_peak = highest_allocated_ - card_.allocated();
   } else {
     state_.activation_peak = state_.profile_increase;
   }
@@ -340,135 +323,87 @@ bool StageStartup::budget() {
 }
 
 bool StageStartup::kv(Blocks blocks) {
+  card_.begin("kv");
   // One tensor per member of a group; the second runner makes one for all.
   const Bytes tensor = state_.kv.page * blocks.count();
   const std::int64_t tensors = deployment_.runner_v2 ? 1 : state_.kv.group_size;
   const Bytes each = deployment_.runner_v2 ? tensor * state_.kv.group_size : tensor;
   for (std::int64_t i = 0; i < tensors; ++i) {
-    if (!allocate(Leaf::kKvPool, each, "kv")) {
+    if (!card_.allocate(Leaf::kKvPool, each)) {
       return false;
     }
   }
-  return (!deployment_.runner_v2 || allocate_all(block_tables(deployment_, state_.kv), "kv")) &&
-         allocate(Leaf::kWorkspaceAttention, attention_workspace(deployment_), "kv") &&
-         end_phase("kv");
+  return (!deployment_.runner_v2 || card_.allocate_all(block_tables(deployment_, state_.kv))) &&
+         card_.allocate(Leaf::kWorkspaceAttention, attention_workspace(deployment_)) && card_.end();
 }
 
 bool StageStartup::capture() {
+  card_.begin("capture");
   if (deployment_.capture_sizes.empty()) {
-    return end_phase("capture");
+    return card_.end();
   }
-  const Bytes before = device_free();
+  const Bytes before = card_.device_free();
   if (deployment_.assumed.graphs) {
-    if (!outside(Leaf::kGraphPool, Backing::kDriver, *deployment_.assumed.graphs, "capture")) {
+    if (!card_.outside(Leaf::kGraphPool, Backing::kDriver, *deployment_.assumed.graphs)) {
       return false;
     }
   } else {
     const bool fits = graphs().run(false);
     state_.graphs = graphs().captured();
     if (!fits) {
-      fail(OutcomeKind::kStartupOom, "capture", Leaf::kGraphPool, state_.memory.shortage(),
-           state_.memory.message());
+      card_.fail(OutcomeKind::kStartupOom, Leaf::kGraphPool, state_.memory.shortage(),
+                 state_.memory.message());
       return false;
     }
-    seen("capture");
+    card_.seen();
   }
-  state_.capture_drop = before - device_free();
-  return end_phase("capture");
+  state_.capture_drop = before - card_.device_free();
+  return card_.end();
 }
 
 // The first runner samples once more with everything in place; what it frees stays cached.
 bool StageStartup::warm_up() {
+  card_.begin("warmup");
   if (!deployment_.runner_v2 && state_.role.last) {
     const std::int64_t rows = sampled_rows();
     const StepKind kind{.execution = Execution::kFullGraph, .sampling = Sampling::kProfile};
-    if (!run(opgraph::Program(step_graph(deployment_, state_.stage, kind)), {rows, rows, rows},
-             "warmup")) {
-      outcome_.message = fmt::format(
+    if (!run(opgraph::Program(step_graph(deployment_, state_.stage, kind)), {rows, rows, rows})) {
+      card_.say(fmt::format(
           "CUDA out of memory occurred when warming up sampler with {} dummy requests. Please try "
           "lowering `max_num_seqs` or `gpu_memory_utilization` when initializing the engine.",
-          rows);
+          rows));
       return false;
     }
   }
-  return end_phase("warmup");
+  return card_.end();
 }
 
-bool StageStartup::end_phase(std::string_view name) {
-  const Ledger& ledger = state_.memory.ledger();
-  const MemoryViews views = ledger.views();
-  state_.phases.push_back(
-      {name, views, ledger.device_by_leaf(), std::max(phase_peak_, views.device_used)});
-  phase_peak_ = Bytes{0};
-  return true;
+bool StageStartup::ready() {
+  card_.begin("ready");
+  return card_.end();
 }
-
-// ---- postings
-// -------------------------------------------------------------------------------------
 
 // Runs a program op by op; what it keeps stays. Notes the highest moment as the profile's peak.
-bool StageStartup::run(const opgraph::Program& program, const opgraph::StepShape& shape,
-                       const char* phase) {
+bool StageStartup::run(const opgraph::Program& program, const opgraph::StepShape& shape) {
   std::optional<opgraph::OpId> highest;
   const auto failed = run_program(
-      program, shape, phase, state_.memory, [](opgraph::OpId /*op*/) {},
+      program, shape, card_.phase(), state_.memory, [](opgraph::OpId /*op*/) {},
       [&](opgraph::OpId op) {
-        if (profiling_ && allocated() > highest_allocated_) {
-          highest_allocated_ = allocated();
+        if (profiling_ && card_.allocated() > highest_allocated_) {
+          highest_allocated_ = card_.allocated();
           highest = op;
         }
-        seen(phase);
+        card_.seen();
       });
   if (failed) {
-    fail(OutcomeKind::kStartupOom, phase, *failed, state_.memory.shortage(),
-         state_.memory.message());
+    card_.fail(OutcomeKind::kStartupOom, *failed, state_.memory.shortage(),
+               state_.memory.message());
     return false;
   }
   if (highest) {
     state_.profile_peak = program.live_set(*highest, shape);
   }
   return true;
-}
-
-bool StageStartup::allocate(Leaf leaf, Bytes bytes, const char* phase) {
-  if (!state_.memory.allocate(leaf, bytes, startup_tag(phase, leaf))) {
-    fail(OutcomeKind::kStartupOom, phase, leaf, state_.memory.shortage(), state_.memory.message());
-    return false;
-  }
-  seen(phase);
-  return true;
-}
-
-bool StageStartup::allocate_all(const std::vector<opgraph::LiveTensor>& tensors,
-                                const char* phase) {
-  return std::all_of(tensors.begin(), tensors.end(), [&](const opgraph::LiveTensor& tensor) {
-    return allocate(tensor.leaf, tensor.bytes, phase);
-  });
-}
-
-bool StageStartup::outside(Leaf leaf, Backing backing, Bytes bytes, const char* phase) {
-  if (!state_.memory.take_outside(leaf, backing, bytes)) {
-    fail(OutcomeKind::kStartupOom, phase, leaf, state_.memory.shortage(), state_.memory.message());
-    return false;
-  }
-  seen(phase);
-  return true;
-}
-
-void StageStartup::seen(const char* phase) {
-  const Ledger& ledger = state_.memory.ledger();
-  state_.peaks.observe(ledger, SimTime{}, phase);
-  phase_peak_ = std::max(phase_peak_, ledger.views().device_used);
-}
-
-void StageStartup::fail(OutcomeKind kind, const char* phase, Leaf leaf, Bytes missing,
-                        std::string message) {
-  outcome_.kind = kind;
-  outcome_.phase = phase;
-  outcome_.rank = state_.stage * deployment_.tp;
-  outcome_.leaf = leaf;
-  outcome_.short_by = missing;
-  outcome_.message = std::move(message);
 }
 
 // Full graphs of a model with states are captured for max_num_seqs sequences with a state each.
@@ -481,20 +416,22 @@ bool StageStartup::check_state_blocks(Blocks blocks) {
     return true;
   }
   state_.state_blocks = blocks;
-  fail(OutcomeKind::kConfigRejected, "kv", Leaf::kKvPool,
-       state_.kv.block_bytes() * (deployment_.max_num_seqs - blocks.count()),
-       fmt::format("max_num_seqs ({}) exceeds available Mamba cache blocks ({}). Each decode "
-                   "sequence requires one Mamba cache block, so CUDA graph capture cannot proceed. "
-                   "Please lower max_num_seqs to at most {} or increase gpu_memory_utilization.",
-                   deployment_.max_num_seqs, blocks.count(), blocks.count()));
+  card_.fail(
+      OutcomeKind::kConfigRejected, Leaf::kKvPool,
+      state_.kv.block_bytes() * (deployment_.max_num_seqs - blocks.count()),
+      fmt::format("max_num_seqs ({}) exceeds available Mamba cache blocks ({}). Each decode "
+                  "sequence requires one Mamba cache block, so CUDA graph capture cannot proceed. "
+                  "Please lower max_num_seqs to at most {} or increase gpu_memory_utilization.",
+                  deployment_.max_num_seqs, blocks.count(), blocks.count()));
   return false;
 }
 
 bool StageStartup::check_kv(Bytes available) {
   if (available <= Bytes{0}) {
-    fail(OutcomeKind::kKvTooSmall, "kv", Leaf::kKvPool, state_.kv.block_bytes() - available,
-         "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
-         "initializing the engine.");
+    card_.fail(
+        OutcomeKind::kKvTooSmall, Leaf::kKvPool, state_.kv.block_bytes() - available,
+        "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
+        "initializing the engine.");
     return false;
   }
   const Bytes usable =
@@ -519,13 +456,14 @@ bool StageStartup::check_kv(Bytes available) {
                     "{}.",
                     low)
               : "";
-  fail(OutcomeKind::kKvTooSmall, "kv", Leaf::kKvPool, needed - usable,
-       fmt::format("To serve at least one request with the {} max seq len ({}), ({:.2f} GiB KV "
-                   "cache is needed, which is larger than the available KV cache memory ({:.2f} "
-                   "GiB).{} Try increasing `gpu_memory_utilization` or decreasing `max_model_len` "
-                   "when initializing the engine.",
-                   deployment_.rules.long_log_names_model ? "model's" : "models's",
-                   deployment_.max_model_len.count(), to_gib(needed), to_gib(usable), longest));
+  card_.fail(
+      OutcomeKind::kKvTooSmall, Leaf::kKvPool, needed - usable,
+      fmt::format("To serve at least one request with the {} max seq len ({}), ({:.2f} GiB KV "
+                  "cache is needed, which is larger than the available KV cache memory ({:.2f} "
+                  "GiB).{} Try increasing `gpu_memory_utilization` or decreasing `max_model_len` "
+                  "when initializing the engine.",
+                  deployment_.rules.long_log_names_model ? "model's" : "models's",
+                  deployment_.max_model_len.count(), to_gib(needed), to_gib(usable), longest));
   return false;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/engines/rank_state.hpp"
+#include "sim/engines/startup_card.hpp"
 #include "sim/engines/vllm/deployment.hpp"
 #include "sim/engines/vllm/graph_capture.hpp"
 #include "sim/engines/vllm/step_program.hpp"
@@ -49,7 +50,7 @@ class StageStartup {
   // Whether `blocks` hold a state for each sequence of a full graph, where the version asks.
   bool check_state_blocks(Blocks blocks);
 
-  [[nodiscard]] const Outcome& outcome() const { return outcome_; }
+  [[nodiscard]] const Outcome& outcome() const { return card_.outcome(); }
   StageState& state() { return state_; }
 
  private:
@@ -63,7 +64,7 @@ class StageStartup {
   bool kv(Blocks blocks);
   bool capture();
   bool warm_up();
-  bool end_phase(std::string_view name);
+  bool ready();
 
   // Pieces of phases.
   bool load_weights();
@@ -72,23 +73,14 @@ class StageStartup {
   bool trial_capture();
   bool appear_outside_torch();
 
-  // Postings; false after an out-of-memory, which is then the outcome.
-  bool run(const opgraph::Program& program, const opgraph::StepShape& shape, const char* phase);
-  bool allocate(Leaf leaf, Bytes bytes, const char* phase);
-  bool allocate_all(const std::vector<opgraph::LiveTensor>& tensors, const char* phase);
-  bool outside(Leaf leaf, Backing backing, Bytes bytes, const char* phase);
-  void seen(const char* phase);
-  void fail(OutcomeKind kind, const char* phase, Leaf leaf, Bytes missing, std::string message);
+  bool run(const opgraph::Program& program, const opgraph::StepShape& shape);
 
-  [[nodiscard]] Bytes allocated() const { return state_.memory.torch().stats().allocated; }
-  [[nodiscard]] Bytes device_free() const { return state_.memory.ledger().device_free(); }
   [[nodiscard]] std::int64_t sampled_rows() const;
 
   const Deployment& deployment_;
   StageState state_;
   std::optional<GraphCapture> graphs_;
-  Outcome outcome_;
-  Bytes phase_peak_;
+  StartupCard card_;
   Bytes free_at_snapshot_;
   Bytes allocated_at_profile_;
   Bytes highest_allocated_;

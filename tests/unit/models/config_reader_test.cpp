@@ -211,7 +211,7 @@ TEST(ConfigReader, FoldersFilesAndMissingOnes) {
   const Quantization quantization = spec.quantization.value();
   EXPECT_EQ(quantization.method, "modelopt");
   EXPECT_EQ(quantization.weight_bits, 8);
-  EXPECT_EQ(quantization.kv_cache, "FP8");
+  EXPECT_EQ(quantization.kv_cache, "fp8");
   std::ofstream(folder / "config.json") << "{\"architectures\": [";
   EXPECT_THROW(read_model_config((folder / "config.json").string()), ConfigError);
   fs::remove_all(folder);
