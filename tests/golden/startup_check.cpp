@@ -231,8 +231,7 @@ void check_graphs(const Json& recorded, const vllm::StageState& stage, PeakPoint
       ++points.graphs_within;
     } else {
       points.off.push_back(fmt::format("pool growth of {} {} expected {:.1f} MiB got {:.1f}",
-                                       graph.mode, graph.size, at->second / kMib,
-                                       got / kMib));
+                                       graph.mode, graph.size, at->second / kMib, got / kMib));
     }
   }
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "models/attention_kinds.hpp"
 #include "sim/core/error.hpp"
 
 namespace oomcast::sglang {
@@ -21,10 +22,7 @@ bool any_layer(const models::ModelSpec& model, Test test) {
 }  // namespace
 
 bool has_recurrent_state(const models::ModelSpec& model) {
-  return any_layer(model, [](const auto& layer) {
-    return layer.attention.kind >= AttentionKind::kMamba1 &&
-           layer.attention.kind <= AttentionKind::kLightning;
-  });
+  return models::has_recurrent_state(model);
 }
 
 bool has_experts(const models::ModelSpec& model) {
@@ -32,8 +30,7 @@ bool has_experts(const models::ModelSpec& model) {
 }
 
 bool has_mla(const models::ModelSpec& model) {
-  return any_layer(model,
-                   [](const auto& layer) { return layer.attention.kind == AttentionKind::kMla; });
+  return models::has_attention(model, AttentionKind::kMla);
 }
 
 models::ShardPlan Deployment::shard(int stage) const {

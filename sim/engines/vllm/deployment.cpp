@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "models/attention_kinds.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
 #include "sim/kernels/gemm.hpp"
@@ -26,11 +27,6 @@ constexpr std::int64_t kMostInBatch = std::int64_t{1} << 24;  // tokens or seque
 bool has_moe(const models::ModelSpec& model) {
   return std::any_of(model.layer_kinds.begin(), model.layer_kinds.end(),
                      [](const auto& layer) { return layer.ffn.kind == FfnKind::kMoe; });
-}
-
-bool has_recurrent_state(const models::ModelSpec& model) {
-  return std::any_of(model.layer_kinds.begin(), model.layer_kinds.end(),
-                     [](const auto& layer) { return models::has_state(layer.attention.kind); });
 }
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -412,7 +408,7 @@ class Resolver {
     out_.prefix_caching =
         line()
             .boolean("enable-prefix-caching")
-            .value_or(!has_recurrent_state(model()) || out_.rules.recurrent_prefix_caching);
+            .value_or(!models::has_recurrent_state(model()) || out_.rules.recurrent_prefix_caching);
     out_.policy = line().text("scheduling-policy").value_or("fcfs") == "priority"
                       ? SchedulerConfig::Policy::kPriority
                       : SchedulerConfig::Policy::kFcfs;
@@ -428,7 +424,7 @@ class Resolver {
                "a multiple of 16 up to 4096, as attention kernels take");
     }
     out_.runner_v2 = runs_on_v2();
-    if (has_recurrent_state(model())) {
+    if (models::has_recurrent_state(model())) {
       recurrent_states();
     }
   }
@@ -483,12 +479,10 @@ class Resolver {
   }
 
   void state_cache() {
-    const bool mamba =
-        std::all_of(model().layer_kinds.begin(), model().layer_kinds.end(), [](const auto& layer) {
-          return !models::has_state(layer.attention.kind) ||
-                 layer.attention.kind == AttentionKind::kMamba1 ||
-                 layer.attention.kind == AttentionKind::kMamba2;
-        });
+    const bool mamba = !models::any_attention(model(), [](const models::AttentionSpec& attention) {
+      return models::has_state(attention.kind) && attention.kind != AttentionKind::kMamba1 &&
+             attention.kind != AttentionKind::kMamba2;
+    });
     const std::string asked = line().text("mamba-cache-mode").value_or("none");
     if (asked == "all" ||
         (asked == "none" && out_.prefix_caching && mamba && out_.rules.keeps_every_state)) {
@@ -512,9 +506,7 @@ class Resolver {
     if (variable && !line().at_least(0, 14)) {
       return *variable;
     }
-    const bool mla =
-        std::any_of(model().layer_kinds.begin(), model().layer_kinds.end(),
-                    [](const auto& layer) { return layer.attention.kind == AttentionKind::kMla; });
+    const bool mla = models::has_attention(model(), AttentionKind::kMla);
     const int major = out_.gpu.compute_major;
     std::int64_t widest = 0;
     bool sparse = false;
@@ -561,7 +553,7 @@ class Resolver {
     if (const auto variable = line().variable("VLLM_USE_V2_MODEL_RUNNER")) {
       return *variable == "1";
     }
-    const bool dense = !has_moe(model()) && !has_recurrent_state(model());
+    const bool dense = !has_moe(model()) && !models::has_recurrent_state(model());
     const bool listed = contains(out_.rules.runner_v2_architectures, model().architecture);
     switch (out_.rules.runner_v2) {
       case RunnerV2::kNever:
@@ -737,9 +729,7 @@ class Resolver {
           "yet "
           "validated for other kernels and versions");
     }
-    if (std::any_of(model().layer_kinds.begin(), model().layer_kinds.end(), [](const auto& layer) {
-          return layer.attention.kind == AttentionKind::kCompressed;
-        })) {
+    if (models::has_attention(model(), AttentionKind::kCompressed)) {
       out_.warnings.emplace_back(
           "compressed attention: its packed KV layout is not modelled, and tokens come out too "
           "many");
@@ -795,16 +785,11 @@ bool Deployment::expands_latents() const {
 
 bool Deployment::checkpoints_prefills() const {
   return rules.prefill_checkpoints && state_cache == StateCache::kAligned &&
-         (flashinfer_delta_net() ||
-          std::any_of(model->layer_kinds.begin(), model->layer_kinds.end(), [](const auto& layer) {
-            return layer.attention.kind == AttentionKind::kMamba2;
-          }));
+         (flashinfer_delta_net() || models::has_attention(*model, AttentionKind::kMamba2));
 }
 
 bool Deployment::flashinfer_delta_net() const {
-  const bool delta_net = std::any_of(
-      model->layer_kinds.begin(), model->layer_kinds.end(),
-      [](const auto& layer) { return layer.attention.kind == AttentionKind::kGatedDeltaNet; });
+  const bool delta_net = models::has_attention(*model, AttentionKind::kGatedDeltaNet);
   const Json* nested = launch.json("additional-config", "gdn_prefill_backend");
   const std::string asked =
       launch.text("gdn-prefill-backend")

@@ -408,6 +408,7 @@ bool StageStartup::run(const opgraph::Program& program, const opgraph::StepShape
 
 // Full graphs of a model with states are captured for max_num_seqs sequences with a state each.
 bool StageStartup::check_state_blocks(Blocks blocks) {
+  card_.begin("kv");
   const bool has_states = std::any_of(
       state_.kv.groups.begin(), state_.kv.groups.end(),
       [](const KvGroupLayout& member) { return member.group.type == KvGroup::Type::kMamba; });
@@ -427,6 +428,7 @@ bool StageStartup::check_state_blocks(Blocks blocks) {
 }
 
 bool StageStartup::check_kv(Bytes available) {
+  card_.begin("kv");
   if (available <= Bytes{0}) {
     card_.fail(
         OutcomeKind::kKvTooSmall, Leaf::kKvPool, state_.kv.block_bytes() - available,
@@ -440,6 +442,7 @@ bool StageStartup::check_kv(Bytes available) {
   if (needed <= usable) {
     return true;
   }
+  state_.kv_needed = needed;
   std::int64_t low = 0;
   std::int64_t high = deployment_.max_model_len.count();
   while (low < high) {
@@ -449,6 +452,9 @@ bool StageStartup::check_kv(Bytes available) {
     } else {
       high = middle - 1;
     }
+  }
+  if (low > 0) {
+    state_.longest_that_fits = Tokens{low};
   }
   const std::string longest =
       low > 0 ? fmt::format(

@@ -32,6 +32,8 @@ struct StageState : RankState {
   Bytes non_torch;
   Bytes consumed;
   Bytes available_kv;
+  std::optional<Bytes> kv_needed;  // by one request, where it was too much
+  std::optional<Tokens> longest_that_fits;
   std::optional<Blocks> state_blocks;  // where they were too few
   Bytes graph_estimate;                // what the version's trial capture makes of it
   Bytes capture_drop;                  // free memory lost during capture

@@ -33,6 +33,12 @@ EngineReport make_report(const Deployment& deployment, const std::vector<StageSt
     report.non_torch = first.non_torch;
   }
   for (StageStartup* stage : stages) {
+    if (const auto& needed = stage->state().kv_needed) {
+      report.kv_needed = *needed;
+    }
+    if (const auto& longest = stage->state().longest_that_fits) {
+      report.longest_that_fits = longest->count();
+    }
     if (const auto& state_blocks = stage->state().state_blocks) {
       report.state_blocks = state_blocks->count();
     }

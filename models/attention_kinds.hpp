@@ -1,0 +1,28 @@
+// Questions about the attentions of a model, those that stand beside another in one layer included.
+#pragma once
+
+#include <algorithm>
+
+#include "models/spec.hpp"
+
+namespace oomcast::models {
+
+// Whether `is(AttentionSpec)` holds for any attention of any layer.
+template <typename Is>
+bool any_attention(const ModelSpec& spec, Is is) {
+  return std::any_of(spec.layer_kinds.begin(), spec.layer_kinds.end(), [&](const LayerSpec& layer) {
+    return is(layer.attention) || std::any_of(layer.beside.begin(), layer.beside.end(), is);
+  });
+}
+
+inline bool has_recurrent_state(const ModelSpec& spec) {
+  return any_attention(spec,
+                       [](const AttentionSpec& attention) { return has_state(attention.kind); });
+}
+
+inline bool has_attention(const ModelSpec& spec, AttentionKind kind) {
+  return any_attention(spec,
+                       [kind](const AttentionSpec& attention) { return attention.kind == kind; });
+}
+
+}  // namespace oomcast::models
