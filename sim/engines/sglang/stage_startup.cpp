@@ -13,15 +13,6 @@
 namespace oomcast::sglang {
 namespace {
 
-// The link between the ranks of one node; groups of this simulator lie within a node.
-comm::RankGroup group_of(const Deployment& deployment, int ranks) {
-  comm::RankGroup group;
-  group.ranks = ranks;
-  group.link = deployment.gpu.nvlink_bandwidth > 0 ? comm::Link::kNvSwitch : comm::Link::kPcie;
-  group.gpu = &deployment.gpu;
-  return group;
-}
-
 // SGLang switches NCCL's cuMem and NVLS off unless asked.
 comm::NcclSettings nccl_settings(const Deployment& deployment) {
   comm::NcclSettings settings;
@@ -38,8 +29,8 @@ std::vector<Buffer> communicator_buffers(const Deployment& deployment) {
   std::vector<Buffer> buffers;
   for (const int ranks : {deployment.tp, deployment.pp}) {
     if (ranks > 1) {
-      const comm::NcclMemory nccl =
-          comm::nccl_memory(group_of(deployment, ranks), nccl_settings(deployment), {});
+      const comm::NcclMemory nccl = comm::nccl_memory(comm::group_on_node(deployment.gpu, ranks),
+                                                      nccl_settings(deployment), {});
       append(buffers, nccl.at_creation);
       append(buffers, nccl.at_first_collective);  // a barrier follows at once
     }
@@ -49,7 +40,8 @@ std::vector<Buffer> communicator_buffers(const Deployment& deployment) {
     setup.engine.engine = comm::Engine::kSglang;
     setup.engine.version = deployment.launch.version;
     setup.custom = deployment.custom_all_reduce;
-    append(buffers, comm::tensor_group_buffers(group_of(deployment, deployment.tp), setup));
+    append(buffers,
+           comm::tensor_group_buffers(comm::group_on_node(deployment.gpu, deployment.tp), setup));
   }
   return buffers;
 }

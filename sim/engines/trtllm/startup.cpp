@@ -28,10 +28,7 @@ std::vector<Buffer> communicator_buffers(const Deployment& deployment) {
   std::vector<Buffer> buffers;
   for (const int ranks : {deployment.tp, deployment.pp}) {
     if (ranks > 1) {
-      comm::RankGroup group;
-      group.ranks = ranks;
-      group.link = deployment.gpu.nvlink_bandwidth > 0 ? comm::Link::kNvSwitch : comm::Link::kPcie;
-      group.gpu = &deployment.gpu;
+      const comm::RankGroup group = comm::group_on_node(deployment.gpu, ranks);
       const comm::NcclMemory nccl = comm::nccl_memory(group, {}, {});
       append(buffers, nccl.at_creation);
       append(buffers, nccl.at_first_collective);

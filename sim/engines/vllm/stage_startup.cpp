@@ -31,15 +31,6 @@ Leaf ledger_leaf(models::WeightLeaf leaf) {
   return Leaf::kModelWeights;
 }
 
-// The link between the ranks of one node; groups of this simulator lie within a node.
-comm::RankGroup group_of(const Deployment& deployment, int ranks) {
-  comm::RankGroup group;
-  group.ranks = ranks;
-  group.link = deployment.gpu.nvlink_bandwidth > 0 ? comm::Link::kNvSwitch : comm::Link::kPcie;
-  group.gpu = &deployment.gpu;
-  return group;
-}
-
 bool switched_on(const Deployment& deployment, const char* variable) {
   return deployment.launch.variable(variable).value_or("1") != "0";
 }
@@ -56,7 +47,8 @@ std::vector<Buffer> communicator_buffers(const Deployment& deployment) {
   std::vector<Buffer> buffers;
   for (const int ranks : {deployment.tp, deployment.pp}) {
     if (ranks > 1) {
-      append(buffers, comm::nccl_memory(group_of(deployment, ranks), nccl_settings(deployment), {})
+      append(buffers, comm::nccl_memory(comm::group_on_node(deployment.gpu, ranks),
+                                        nccl_settings(deployment), {})
                           .at_creation);
     }
   }
@@ -64,9 +56,10 @@ std::vector<Buffer> communicator_buffers(const Deployment& deployment) {
     comm::GroupSetup setup;
     setup.engine.version = deployment.launch.version;
     setup.custom = !deployment.launch.on("disable-custom-all-reduce");
-    setup.symmetric = deployment.gpu.nvlink_bandwidth > 0 &&
+    setup.symmetric = comm::has_board_nvlink(deployment.gpu) &&
                       switched_on(deployment, "VLLM_ALLREDUCE_USE_SYMM_MEM");
-    append(buffers, comm::tensor_group_buffers(group_of(deployment, deployment.tp), setup));
+    append(buffers,
+           comm::tensor_group_buffers(comm::group_on_node(deployment.gpu, deployment.tp), setup));
   }
   return buffers;
 }
@@ -265,12 +258,15 @@ bool StageStartup::trial_capture() {
 // Lazily loaded modules, first collectives and what a trial capture leaves behind.
 bool StageStartup::appear_outside_torch() {
   const StartupRules& rules = deployment_.rules;
-  Bytes modules = rules.non_torch_single;
+  Bytes modules =
+      rules.non_torch_single + (rules.graph_estimate_possible && !deployment_.capture_sizes.empty()
+                                    ? rules.trial_capture
+                                    : Bytes{0});
   Bytes collectives;
-  if (deployment_.tp > 1 && deployment_.gpu.nvlink_bandwidth == 0) {
+  if (deployment_.tp > 1 && !comm::has_board_nvlink(deployment_.gpu)) {
     // The measured value is that of NVLink's many channels.
-    const comm::NcclMemory nccl =
-        comm::nccl_memory(group_of(deployment_, deployment_.tp), nccl_settings(deployment_), {});
+    const comm::NcclMemory nccl = comm::nccl_memory(
+        comm::group_on_node(deployment_.gpu, deployment_.tp), nccl_settings(deployment_), {});
     collectives = device_bytes(nccl.at_first_collective);
   } else if (deployment_.tp > 1) {
     collectives = rules.non_torch_tensor_parallel - modules;

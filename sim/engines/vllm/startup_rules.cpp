@@ -64,6 +64,7 @@ StartupRules startup_rules_for(const Version& version) {
 
   auto& notes = rules.provenance;
   rules.non_torch_single = kMiB * read.measured("non_torch_single_mib", notes);
+  rules.trial_capture = kMiB * read.measured("trial_capture_mib", notes);
   rules.non_torch_tensor_parallel = kMiB * read.measured("non_torch_tensor_parallel_mib", notes);
   rules.non_torch_pipeline = kMiB * read.measured("non_torch_pipeline_mib", notes);
   rules.graph_node = kKiB * read.measured("graph_node_kib", notes);

@@ -65,6 +65,7 @@ struct StartupRules {
 
   // Measured quantities, with the uncertainty the file states.
   Bytes non_torch_single;
+  Bytes trial_capture;
   Bytes non_torch_tensor_parallel;
   Bytes non_torch_pipeline;
   Bytes graph_node;
