@@ -7,6 +7,18 @@
 
 namespace oomcast {
 
+Leaf ledger_leaf(models::WeightLeaf leaf) {
+  switch (leaf) {
+    case models::WeightLeaf::kScales:
+      return Leaf::kModelScales;
+    case models::WeightLeaf::kBuffers:
+      return Leaf::kModelBuffers;
+    case models::WeightLeaf::kWeights:
+      break;
+  }
+  return Leaf::kModelWeights;
+}
+
 bool StartupCard::end() {
   const Ledger& ledger = state_.memory.ledger();
   const MemoryViews views = ledger.views();

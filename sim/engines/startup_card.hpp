@@ -8,11 +8,15 @@
 #include <utility>
 #include <vector>
 
+#include "models/spec.hpp"
 #include "sim/engines/outcome.hpp"
 #include "sim/engines/rank_state.hpp"
 #include "sim/kernels/buffer.hpp"
 
 namespace oomcast {
+
+// Where the ledger keeps a tensor of the model.
+Leaf ledger_leaf(models::WeightLeaf leaf);
 
 // Every posting returns false, or nothing, after an out-of-memory, which is then the outcome.
 class StartupCard {

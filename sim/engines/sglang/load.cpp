@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "sim/core/error.hpp"
+#include "sim/engines/startup_card.hpp"
 
 namespace oomcast::sglang {
 namespace {
@@ -13,19 +14,6 @@ using models::AttentionKind;
 using models::DType;
 using models::FfnKind;
 using models::TensorBytes;
-using models::WeightLeaf;
-
-Leaf ledger_leaf(WeightLeaf leaf) {
-  switch (leaf) {
-    case WeightLeaf::kScales:
-      return Leaf::kModelScales;
-    case WeightLeaf::kBuffers:
-      return Leaf::kModelBuffers;
-    case WeightLeaf::kWeights:
-      break;
-  }
-  return Leaf::kModelWeights;
-}
 
 // Divided over an attention group where groups attend on their own; the rest over all ranks.
 bool belongs_to_attention(const TensorBytes& tensor) {

@@ -18,12 +18,6 @@
 namespace oomcast::trtllm {
 namespace {
 
-Leaf ledger_leaf(models::WeightLeaf leaf) {
-  return leaf == models::WeightLeaf::kScales    ? Leaf::kModelScales
-         : leaf == models::WeightLeaf::kBuffers ? Leaf::kModelBuffers
-                                                : Leaf::kModelWeights;
-}
-
 std::vector<Buffer> communicator_buffers(const Deployment& deployment) {
   std::vector<Buffer> buffers;
   for (const int ranks : {deployment.tp, deployment.pp}) {

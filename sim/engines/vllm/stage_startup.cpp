@@ -19,18 +19,6 @@
 namespace oomcast::vllm {
 namespace {
 
-Leaf ledger_leaf(models::WeightLeaf leaf) {
-  switch (leaf) {
-    case models::WeightLeaf::kScales:
-      return Leaf::kModelScales;
-    case models::WeightLeaf::kBuffers:
-      return Leaf::kModelBuffers;
-    case models::WeightLeaf::kWeights:
-      break;
-  }
-  return Leaf::kModelWeights;
-}
-
 bool switched_on(const Deployment& deployment, const char* variable) {
   return deployment.launch.variable(variable).value_or("1") != "0";
 }
