@@ -1,7 +1,7 @@
 #include "models/quantization.hpp"
 
 #include <algorithm>
-#include <cctype>
+#include <boost/algorithm/string/case_conv.hpp>
 
 #include "models/quantization_kept.hpp"
 
@@ -96,23 +96,17 @@ void read_groups(const JsonView& view, Quantization& out) {
   }
 }
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return text;
-}
-
 // In lower case: ModelOpt writes FP8, others fp8.
 std::string kv_cache_of(const JsonView& view) {
   if (const Json* algo = view.find("kv_cache_quant_algo"); algo != nullptr && algo->is_string()) {
-    return lower(algo->get<std::string>());
+    return boost::algorithm::to_lower_copy(algo->get<std::string>());
   }
   const Json* scheme = view.find("kv_cache_scheme");
   if (scheme == nullptr) {
     return {};
   }
   if (scheme->is_string()) {
-    return lower(scheme->get<std::string>());
+    return boost::algorithm::to_lower_copy(scheme->get<std::string>());
   }
   if (const auto object = view.object("kv_cache_scheme")) {
     const bool eight = object->integer("num_bits", 1, 32).value_or(0) == 8;

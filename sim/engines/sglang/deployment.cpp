@@ -6,6 +6,7 @@
 
 #include "models/attention_kinds.hpp"
 #include "sim/core/error.hpp"
+#include "sim/engines/resolver.hpp"
 
 namespace oomcast::sglang {
 
@@ -132,11 +133,7 @@ std::vector<Knob> Deployment::knobs() const {
   if (!decode_sizes.empty() || !prefill_sizes.empty()) {
     out.push_back({Kind::kSwitch, "disable-cuda-graph"});
   }
-  const int capability = 10 * gpu.compute_major + gpu.compute_minor;
-  constexpr int kFirstWithFloat8 = 89;
-  if (kv_dtype != models::DType::kFloat8 && capability >= kFirstWithFloat8) {
-    out.push_back({Kind::kValue, "kv-cache-dtype", 0, 1, "fp8_e4m3"});
-  }
+  add_float8_knob(*this, "fp8_e4m3", out);
   out.push_back({Kind::kCards, "tensor-parallel-size", static_cast<double>(tp)});
   return out;
 }

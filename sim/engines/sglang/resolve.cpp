@@ -8,9 +8,9 @@
 #include <set>
 
 #include "sim/core/error.hpp"
+#include "sim/engines/resolver.hpp"
 #include "sim/engines/sglang/auto_settings.hpp"
 #include "sim/engines/sglang/deployment.hpp"
-#include "sim/kernels/gemm.hpp"
 
 namespace oomcast::sglang {
 namespace {
@@ -19,7 +19,6 @@ using models::AttentionKind;
 using models::DType;
 using models::FfnKind;
 
-constexpr const char* kLine = "launch line";
 constexpr std::int64_t kMostInBatch = std::int64_t{1} << 24;   // tokens or requests of one step
 constexpr std::int64_t kMostCaptured = std::int64_t{1} << 16;  // tokens or requests of one graph
 constexpr std::int64_t kLongest = std::int64_t{1} << 31;
@@ -28,17 +27,12 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-class Resolver {
+class Resolver : private LaunchResolver<Deployment> {
  public:
-  Resolver(launch::Launch launch, std::shared_ptr<const models::ModelSpec> model,
-           models::GpuSpec gpu, const CardState& card, const Assumed& assumed) {
-    out_.rules = startup_rules_for(launch.version);
-    out_.launch = std::move(launch);
-    out_.model = std::move(model);
-    out_.gpu = std::move(gpu);
-    out_.card = card;
-    out_.assumed = assumed;
-  }
+  Resolver(launch::Launch&& launch, std::shared_ptr<const models::ModelSpec> model,
+           models::GpuSpec gpu, const CardState& card, const Assumed& assumed)
+      : LaunchResolver(startup_rules_for(launch.version), std::move(launch), std::move(model),
+                       std::move(gpu), card, assumed) {}
 
   Deployment run() {
     refuse_what_is_not_modelled();
@@ -62,14 +56,7 @@ class Resolver {
   }
 
  private:
-  const launch::Launch& line() const { return out_.launch; }
-  const models::ModelSpec& model() const { return *out_.model; }
   const StartupRules& rules() const { return out_.rules; }
-
-  void complain(std::string flag, std::string value, std::string expected, std::string hint = {}) {
-    problems_.add(
-        {kLine, "--" + std::move(flag), std::move(value), std::move(expected), std::move(hint)});
-  }
 
   // A value that leaves the feature off, or one rank of it.
   static bool is_harmless(const Json& value) {
@@ -139,16 +126,6 @@ class Resolver {
     out_.role = mode == "prefill"  ? Role::kPrefill
                 : mode == "decode" ? Role::kDecode
                                    : Role::kMixed;
-  }
-
-  int parallel(const char* flag) {
-    constexpr std::int64_t kMost = 1024;
-    const std::int64_t value = line().integer(flag).value_or(1);
-    if (value < 1 || value > kMost) {
-      complain(flag, std::to_string(value), fmt::format("1 to {}", kMost));
-      return 1;
-    }
-    return static_cast<int>(value);
   }
 
   void parallelism() {
@@ -645,39 +622,7 @@ class Resolver {
   }
 
   // PyTorch reads the first of its variables that is set.
-  void torch_settings() {
-    for (const std::string_view name : allocator::kConfVariables) {
-      if (const auto text = line().variable(name)) {
-        out_.allocator_settings =
-            allocator::parse_allocator_settings(*text, name, problems_, out_.warnings);
-        break;
-      }
-    }
-    out_.cublas_workspace = kernels::cublas_default_workspace(rules().torch, out_.gpu);
-    if (const auto text = line().variable("CUBLAS_WORKSPACE_CONFIG")) {
-      out_.cublas_workspace =
-          kernels::cublas_workspace_config(*text, out_.cublas_workspace, problems_, out_.warnings);
-    }
-    if (out_.allocator_settings.backend != allocator::Backend::kNative) {
-      problems_.add({kLine, "backend", "cudaMallocAsync", "native",
-                     "only PyTorch's own allocator is modelled"});
-    }
-  }
-
-  void notes() {
-    for (const models::Assumption& assumption : model().assumptions) {
-      out_.assumptions.push_back(models::to_string(assumption));
-    }
-    for (const auto* texts : {&model().notes, &line().warnings}) {
-      out_.warnings.insert(out_.warnings.end(), texts->begin(), texts->end());
-    }
-    out_.assumptions.insert(out_.assumptions.end(), rules().provenance.begin(),
-                            rules().provenance.end());
-  }
-
-  Deployment out_;
   AutoSettings automatic_;
-  Problems problems_;
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "sim/core/error.hpp"
-#include "sim/kernels/gemm.hpp"
+#include "sim/engines/resolver.hpp"
 
 namespace oomcast::trtllm {
 namespace {
@@ -41,17 +41,12 @@ std::vector<std::int64_t> capture_sizes(std::int64_t most, bool padded) {
   return out;
 }
 
-class Resolver {
+class Resolver : private LaunchResolver<Deployment> {
  public:
-  Resolver(launch::Launch launch, std::shared_ptr<const models::ModelSpec> model,
-           models::GpuSpec gpu, const CardState& card, const Assumed& assumed) {
-    out_.rules = startup_rules_for(launch.version);
-    out_.launch = std::move(launch);
-    out_.model = std::move(model);
-    out_.gpu = std::move(gpu);
-    out_.card = card;
-    out_.assumed = assumed;
-  }
+  Resolver(launch::Launch&& launch, std::shared_ptr<const models::ModelSpec> model,
+           models::GpuSpec gpu, const CardState& card, const Assumed& assumed)
+      : LaunchResolver(startup_rules_for(launch.version), std::move(launch), std::move(model),
+                       std::move(gpu), card, assumed) {}
 
   Deployment run() {
     refuse_what_is_not_modelled();
@@ -62,20 +57,14 @@ class Resolver {
     graphs();
     torch_settings();
     notes();
+    out_.warnings.emplace_back(
+        "TensorRT-LLM: sampler state and the experts' tuning scratch are not documented and not "
+        "counted");
     problems_.raise_if_any();
     return std::move(out_);
   }
 
  private:
-  const launch::Launch& line() const { return out_.launch; }
-  const models::ModelSpec& model() const { return *out_.model; }
-
-  void complain(const std::string& flag, std::string value, std::string expected,
-                std::string hint = {}) {
-    problems_.add(
-        {"launch line", "--" + flag, std::move(value), std::move(expected), std::move(hint)});
-  }
-
   void refuse_what_is_not_modelled() {
     if (out_.gpu.vendor != "nvidia") {
       problems_.add({"command line", "--gpu", out_.gpu.name, "a card of NVIDIA",
@@ -93,16 +82,6 @@ class Resolver {
     if (line().text("backend") == std::optional<std::string>("_autodeploy")) {
       complain("backend", "_autodeploy", "pytorch", "AutoDeploy is not modelled");
     }
-  }
-
-  int parallel(const char* flag) {
-    constexpr std::int64_t kMost = 1024;
-    const std::int64_t value = line().integer(flag).value_or(1);
-    if (value < 1 || value > kMost) {
-      complain(flag, std::to_string(value), fmt::format("1 to {}", kMost));
-      return 1;
-    }
-    return static_cast<int>(value);
   }
 
   void parallelism() {
@@ -204,33 +183,6 @@ class Resolver {
       std::reverse(out_.graph_sizes.begin(), out_.graph_sizes.end());
     }
   }
-
-  void torch_settings() {
-    for (const std::string_view name : allocator::kConfVariables) {
-      if (const auto text = line().variable(name)) {
-        out_.allocator_settings =
-            allocator::parse_allocator_settings(*text, name, problems_, out_.warnings);
-        break;
-      }
-    }
-    out_.cublas_workspace = kernels::cublas_default_workspace(out_.rules.torch, out_.gpu);
-  }
-
-  void notes() {
-    for (const models::Assumption& assumption : model().assumptions) {
-      out_.assumptions.push_back(models::to_string(assumption));
-    }
-    out_.warnings.insert(out_.warnings.end(), model().notes.begin(), model().notes.end());
-    out_.warnings.insert(out_.warnings.end(), line().warnings.begin(), line().warnings.end());
-    out_.warnings.emplace_back(
-        "TensorRT-LLM: sampler state and the experts' tuning scratch are not documented and not "
-        "counted");
-    out_.assumptions.insert(out_.assumptions.end(), out_.rules.provenance.begin(),
-                            out_.rules.provenance.end());
-  }
-
-  Deployment out_;
-  Problems problems_;
 };
 
 }  // namespace
@@ -258,11 +210,7 @@ std::vector<Knob> Deployment::knobs() const {
       {Kind::kLess, "max-num-tokens", static_cast<double>(max_num_tokens)},
       {Kind::kLess, "max-batch-size", static_cast<double>(max_batch_size)},
   };
-  constexpr int kFirstWithFloat8 = 89;
-  if (kv_dtype != DType::kFloat8 &&
-      10 * gpu.compute_major + gpu.compute_minor >= kFirstWithFloat8) {
-    out.push_back({Kind::kValue, "kv-cache-dtype", 0, 1, "fp8"});
-  }
+  add_float8_knob(*this, "fp8", out);
   out.push_back({Kind::kCards, "tp-size", static_cast<double>(tp)});
   return out;
 }

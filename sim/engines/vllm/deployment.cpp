@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/algorithm/string/case_conv.hpp>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -12,7 +13,7 @@
 #include "models/attention_kinds.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
-#include "sim/kernels/gemm.hpp"
+#include "sim/engines/resolver.hpp"
 
 namespace oomcast::vllm {
 namespace {
@@ -21,7 +22,6 @@ using models::AttentionKind;
 using models::DType;
 using models::FfnKind;
 
-constexpr const char* kLine = "launch line";
 constexpr std::int64_t kMostInBatch = std::int64_t{1} << 24;  // tokens or sequences of one step
 
 bool has_moe(const models::ModelSpec& model) {
@@ -33,24 +33,13 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return text;
-}
-
 // Resolves one launch step by step; every method reads as one paragraph of the engine's rules.
-class Resolver {
+class Resolver : private LaunchResolver<Deployment> {
  public:
-  Resolver(launch::Launch launch, std::shared_ptr<const models::ModelSpec> model,
-           models::GpuSpec gpu, const CardState& card, const Assumed& assumed) {
-    out_.rules = startup_rules_for(launch.version);
-    out_.launch = std::move(launch);
-    out_.model = std::move(model);
-    out_.gpu = std::move(gpu);
-    out_.card = card;
-    out_.assumed = assumed;
-  }
+  Resolver(launch::Launch&& launch, std::shared_ptr<const models::ModelSpec> model,
+           models::GpuSpec gpu, const CardState& card, const Assumed& assumed)
+      : LaunchResolver(startup_rules_for(launch.version), std::move(launch), std::move(model),
+                       std::move(gpu), card, assumed) {}
 
   Deployment run() {
     refuse_what_is_not_modelled();
@@ -67,14 +56,6 @@ class Resolver {
   }
 
  private:
-  const launch::Launch& line() const { return out_.launch; }
-  const models::ModelSpec& model() const { return *out_.model; }
-
-  void complain(std::string flag, std::string value, std::string expected, std::string hint = {}) {
-    problems_.add(
-        {kLine, "--" + std::move(flag), std::move(value), std::move(expected), std::move(hint)});
-  }
-
   // Flags that change bytes or decisions in ways not modelled: a plan would be wrong without a
   // word.
   void refuse_what_is_not_modelled() {
@@ -209,19 +190,10 @@ class Resolver {
     }
   }
 
-  int parallel(const char* flag, std::int64_t most) {
-    const std::int64_t value = line().integer(flag).value_or(1);
-    if (value < 1 || value > most) {
-      complain(flag, std::to_string(value), fmt::format("1 to {}", most));
-      return 1;
-    }
-    return static_cast<int>(value);
-  }
-
   void parallelism() {
-    out_.tp = parallel("tensor-parallel-size", 1024);
-    out_.pp = parallel("pipeline-parallel-size", 1024);
-    out_.dp = parallel("data-parallel-size", 1024);
+    out_.tp = parallel("tensor-parallel-size");
+    out_.pp = parallel("pipeline-parallel-size");
+    out_.dp = parallel("data-parallel-size");
     if (line().on("enable-expert-parallel") && has_moe(model())) {
       out_.ep = out_.tp * out_.dp;
     }
@@ -323,7 +295,8 @@ class Resolver {
   // Defaults depend on the card's memory; an explicit value stands (facts: vLLM 1.1).
   void batch_limits() {
     const double memory_gib = to_gib(out_.gpu.nvml_total);
-    const bool a100 = lower(out_.gpu.name).find("a100") != std::string::npos;
+    const bool a100 =
+        boost::algorithm::to_lower_copy(out_.gpu.name).find("a100") != std::string::npos;
     const bool small_unified = out_.gpu.unified_memory && out_.rules.unified_memory_is_small;
     const bool large = memory_gib >= 70 && !a100 && !small_unified;
     std::int64_t tokens = large ? 8192 : 2048;
@@ -598,11 +571,13 @@ class Resolver {
   }
 
   CudagraphMode parsed_mode(const Json& asked, CudagraphMode fallback) {
-    const std::string text = asked.is_string() ? lower(asked.get<std::string>()) : asked.dump();
+    const std::string text = asked.is_string()
+                                 ? boost::algorithm::to_lower_copy(asked.get<std::string>())
+                                 : asked.dump();
     for (const CudagraphMode mode :
          {CudagraphMode::kNone, CudagraphMode::kPiecewise, CudagraphMode::kFull,
           CudagraphMode::kFullDecodeOnly, CudagraphMode::kFullAndPiecewise}) {
-      if (text == lower(std::string(name_of(mode)))) {
+      if (text == boost::algorithm::to_lower_copy(std::string(name_of(mode)))) {
         return mode;
       }
     }
@@ -699,30 +674,8 @@ class Resolver {
   }
 
   // PyTorch reads the first of its variables that is set.
-  void torch_settings() {
-    for (const std::string_view name : allocator::kConfVariables) {
-      if (const auto text = line().variable(name)) {
-        out_.allocator_settings =
-            allocator::parse_allocator_settings(*text, name, problems_, out_.warnings);
-        break;
-      }
-    }
-    out_.cublas_workspace = kernels::cublas_default_workspace(out_.rules.torch, out_.gpu);
-    if (const auto text = line().variable("CUBLAS_WORKSPACE_CONFIG")) {
-      out_.cublas_workspace =
-          kernels::cublas_workspace_config(*text, out_.cublas_workspace, problems_, out_.warnings);
-    }
-    if (out_.allocator_settings.backend != allocator::Backend::kNative) {
-      problems_.add({"launch line", "backend", "cudaMallocAsync", "native",
-                     "only PyTorch's own allocator is modelled"});
-    }
-  }
-
   // Model classes that set their own limits.
   void models_own_rules() {
-    for (const models::Assumption& assumption : model().assumptions) {
-      out_.assumptions.push_back(models::to_string(assumption));
-    }
     if (has_moe(model())) {
       out_.warnings.emplace_back(
           "mixture of experts: expert workspaces follow the Triton kernels' formula and are not "
@@ -734,18 +687,8 @@ class Resolver {
           "compressed attention: its packed KV layout is not modelled, and tokens come out too "
           "many");
     }
-    for (const std::string& note : model().notes) {
-      out_.warnings.push_back(note);
-    }
-    for (const std::string& warning : line().warnings) {
-      out_.warnings.push_back(warning);
-    }
-    out_.assumptions.insert(out_.assumptions.end(), out_.rules.provenance.begin(),
-                            out_.rules.provenance.end());
+    notes();
   }
-
-  Deployment out_;
-  Problems problems_;
 };
 
 }  // namespace
@@ -855,11 +798,7 @@ std::vector<Knob> Deployment::knobs() const {
   if (!enforce_eager) {
     out.push_back({Kind::kSwitch, "enforce-eager"});
   }
-  const int capability = 10 * gpu.compute_major + gpu.compute_minor;
-  constexpr int kFirstWithFloat8 = 89;
-  if (kv_dtype != models::DType::kFloat8 && capability >= kFirstWithFloat8) {
-    out.push_back({Kind::kValue, "kv-cache-dtype", 0, 1, "fp8"});
-  }
+  add_float8_knob(*this, "fp8", out);
   out.push_back({Kind::kCards, "tensor-parallel-size", static_cast<double>(tp)});
   return out;
 }

@@ -1,0 +1,71 @@
+// What resolving a launch line has in common, whatever the engine; each engine's resolver derives
+// from it and adds its own steps.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/core/error.hpp"
+#include "sim/engines/deployment.hpp"
+
+namespace oomcast {
+
+// PyTorch's allocator settings, from the first of its variables that is set, and the workspace of
+// cuBLAS in the engine's `torch`.
+void settle_torch(EngineDeployment& deployment, const Version& torch, Problems& problems);
+
+// What the model's file left open, what its spec leaves out, what the line warned of, and where
+// measured values come from.
+void add_notes(EngineDeployment& deployment, const std::vector<std::string>& provenance);
+
+// Setting to try where the card computes with 8-bit floats and the cache does not hold them yet.
+void add_float8_knob(const EngineDeployment& deployment, const char* value,
+                     std::vector<Knob>& knobs);
+
+template <typename Deployment>
+class LaunchResolver {
+ protected:
+  template <typename Rules>
+  LaunchResolver(Rules rules, launch::Launch&& launch,
+                 std::shared_ptr<const models::ModelSpec> model, models::GpuSpec gpu,
+                 const CardState& card, const Assumed& assumed) {
+    out_.rules = std::move(rules);
+    out_.launch = std::move(launch);
+    out_.model = std::move(model);
+    out_.gpu = std::move(gpu);
+    out_.card = card;
+    out_.assumed = assumed;
+  }
+
+  [[nodiscard]] const launch::Launch& line() const { return out_.launch; }
+  [[nodiscard]] const models::ModelSpec& model() const { return *out_.model; }
+
+  void complain(const std::string& flag, std::string value, std::string expected,
+                std::string hint = {}) {
+    problems_.add(
+        {"launch line", "--" + flag, std::move(value), std::move(expected), std::move(hint)});
+  }
+
+  // A number of ranks; 1 after a complaint.
+  int parallel(const char* flag) {
+    constexpr std::int64_t kMost = 1024;
+    const std::int64_t value = line().integer(flag).value_or(1);
+    if (value < 1 || value > kMost) {
+      complain(flag, std::to_string(value), fmt::format("1 to {}", kMost));
+      return 1;
+    }
+    return static_cast<int>(value);
+  }
+
+  void torch_settings() { settle_torch(out_, out_.rules.torch, problems_); }
+  void notes() { add_notes(out_, out_.rules.provenance); }
+
+  Deployment out_;
+  Problems problems_;
+};
+
+}  // namespace oomcast
