@@ -204,7 +204,7 @@ std::string data_file(Engine engine, const char* name) {
 }
 
 KnownVersions read_versions(const std::string& source) {
-  const Json json = models::embedded_json(source);
+  const Json& json = models::embedded_json(source);
   Problems problems;
   const JsonView view(json, source, "", problems);
   KnownVersions known;

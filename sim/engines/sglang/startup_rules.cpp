@@ -80,7 +80,7 @@ void read_measured(const Rows& read, StartupRules& rules) {
 }  // namespace
 
 StartupRules startup_rules_for(const Version& version) {
-  const Json file = models::embedded_json(kFile);
+  const Json& file = models::embedded_json(kFile);
   Problems problems;
   const Rows read(file, kFile, version, problems);
   StartupRules rules;

@@ -7,7 +7,7 @@ namespace oomcast::trtllm {
 
 StartupRules startup_rules_for(const Version& version) {
   constexpr const char* kFile = "engines/trtllm/presets.json";
-  const Json file = models::embedded_json(kFile);
+  const Json& file = models::embedded_json(kFile);
   Problems problems;
   const VersionRows read(file, kFile, version, problems);
   StartupRules rules;
