@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -86,5 +87,15 @@ class VersionRows {
   Version version_;
   Problems& problems_;
 };
+
+// What `read` makes of a version, read once. Any thread may ask.
+template <typename Rules>
+const Rules& known_rules(const Version& version, Rules (*read)(const Version&)) {
+  static std::mutex mutex;
+  static std::map<Version, Rules> known;
+  const std::lock_guard lock(mutex);
+  const auto at = known.find(version);
+  return at != known.end() ? at->second : known.emplace(version, read(version)).first->second;
+}
 
 }  // namespace oomcast

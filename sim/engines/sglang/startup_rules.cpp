@@ -77,9 +77,7 @@ void read_measured(const Rows& read, StartupRules& rules) {
   rules.delta_net_workspace = kMiB * read.measured("delta_net_workspace_mib", notes);
 }
 
-}  // namespace
-
-StartupRules startup_rules_for(const Version& version) {
+StartupRules read_rules(const Version& version) {
   const Json& file = models::embedded_json(kFile);
   Problems problems;
   const Rows read(file, kFile, version, problems);
@@ -131,5 +129,9 @@ StartupRules startup_rules_for(const Version& version) {
   problems.raise_if_any();
   return rules;
 }
+
+}  // namespace
+
+StartupRules startup_rules_for(const Version& version) { return known_rules(version, read_rules); }
 
 }  // namespace oomcast::sglang

@@ -5,7 +5,9 @@
 
 namespace oomcast::trtllm {
 
-StartupRules startup_rules_for(const Version& version) {
+namespace {
+
+StartupRules read_rules(const Version& version) {
   constexpr const char* kFile = "engines/trtllm/presets.json";
   const Json& file = models::embedded_json(kFile);
   Problems problems;
@@ -23,5 +25,9 @@ StartupRules startup_rules_for(const Version& version) {
   problems.raise_if_any();
   return rules;
 }
+
+}  // namespace
+
+StartupRules startup_rules_for(const Version& version) { return known_rules(version, read_rules); }
 
 }  // namespace oomcast::trtllm

@@ -5,7 +5,9 @@
 
 namespace oomcast::vllm {
 
-StartupRules startup_rules_for(const Version& version) {
+namespace {
+
+StartupRules read_rules(const Version& version) {
   constexpr const char* kFile = "engines/vllm/presets.json";
   const Json& file = models::embedded_json(kFile);
   Problems problems;
@@ -79,5 +81,9 @@ StartupRules startup_rules_for(const Version& version) {
   problems.raise_if_any();
   return rules;
 }
+
+}  // namespace
+
+StartupRules startup_rules_for(const Version& version) { return known_rules(version, read_rules); }
 
 }  // namespace oomcast::vllm
