@@ -184,7 +184,7 @@ class Cli(unittest.TestCase):
 
     def test_unknown_detail(self):
         self.refuses("replay", *LLAMA, "--trace", SAMPLE, "--detail", "alocator",
-                     mentions=["--detail", "classes or allocator", "alocator"])
+                     mentions=["--detail", "classes, allocator", "alocator"])
 
     def test_exit_3_when_it_does_not_fit(self):
         words = ["--launch", "vllm serve Qwen/Qwen3-14B", "--gpu", "RTX4090"]
