@@ -58,6 +58,8 @@ Command explain_command();
 Command calibrate_command();
 Command list_command();
 Command help_command();
+Command completions_command();
+Command man_command();
 
 // The list of commands, and all about one.
 std::string overview();
@@ -74,6 +76,10 @@ std::optional<po::variables_map> parse(const Command& command, const Arguments& 
 std::string value_name(const po::option_description& option);
 // The names of a closed choice; empty for any other value.
 std::vector<std::string> choices(const std::string& value_name);
+// The names that a shell offers for a value: those of a choice or of a catalog.
+std::vector<std::string> offered(const std::string& value_name);
+// A description up to its first clause.
+std::string brief(const std::string& description);
 
 // The size of an option, nullopt when it was not given; complains about what is no size.
 std::optional<Bytes> bytes_option(const po::variables_map& values, const char* name,

@@ -4,11 +4,13 @@
 #include <boost/algorithm/string/split.hpp>
 
 #include "models/data.hpp"
+#include "models/gpu.hpp"
 #include "sim/allocator/device.hpp"
 #include "sim/cli/command.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
 #include "sim/launch/launch.hpp"
+#include "workloads/request_stream.hpp"
 
 namespace oomcast::cli {
 namespace {
@@ -100,6 +102,30 @@ std::vector<std::string> choices(const std::string& value_name) {
     boost::split(names, value_name, [](char letter) { return letter == '|'; });
   }
   return names;
+}
+
+std::vector<std::string> offered(const std::string& value_name) {
+  if (value_name == "COMMAND") {
+    return command_names();
+  }
+  std::vector<std::string> names = choices(value_name);
+  if (value_name == "GPU") {
+    for (const std::string& gpu : models::gpu_names()) {
+      const std::vector<std::string> aliases = models::find_gpu(gpu).aliases;
+      std::copy_if(aliases.begin(), aliases.end(), std::back_inserter(names),
+                   [](const std::string& name) { return name.find(' ') == std::string::npos; });
+    }
+    std::sort(names.begin(), names.end());
+  } else if (value_name == "FORMAT") {
+    for (const workloads::TraceFormat& format : workloads::trace_formats()) {
+      names.emplace_back(format.name);
+    }
+  }
+  return names;
+}
+
+std::string brief(const std::string& description) {
+  return description.substr(0, std::min(description.find(';'), description.find(" (")));
 }
 
 std::optional<po::variables_map> parse(const Command& command, const Arguments& arguments) {
