@@ -108,6 +108,31 @@ class Cli(unittest.TestCase):
         self.assertEqual((a / "requests.csv").read_bytes(),
                          (self.root / "b" / "requests.csv").read_bytes())
 
+    def test_a_pipe_as_a_word(self):
+        with open(SAMPLE, "rb") as pipe:
+            done = self.run_oomcast("replay", "-", *LLAMA, "--out", "a", stdin=pipe)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        by_name = self.replay("b", "--trace", SAMPLE)
+        self.assertEqual((self.root / "a" / "requests.csv").read_bytes(),
+                         (by_name / "requests.csv").read_bytes())
+
+    def test_broken_pipes(self):
+        packed = gzip.compress(SAMPLE.read_bytes())
+        damaged = packed[:2000] + bytes([packed[2000] ^ 255]) + packed[2001:]
+        for name, content, mention in (("empty", b"", "at least one row"),
+                                       ("cut", packed[:3000], "ends in the middle"),
+                                       ("damaged", damaged, "damaged")):
+            path = self.root / name
+            path.write_bytes(content)
+            with self.subTest(name), open(path, "rb") as pipe:
+                self.refuses("replay", "-", *LLAMA, "--out", "out", stdin=pipe,
+                             mentions=["standard input", mention])
+        closed = subprocess.run(["bash", "-c", '"$@" <&-', "bash", PROGRAM, "replay", "-", *LLAMA],
+                                cwd=self.root, capture_output=True, check=False)
+        self.assertEqual((closed.returncode, closed.stdout), (2, b""))
+        self.assertIn(b"standard input", closed.stderr)
+        self.refuses("replay", "-", "--trace", "-", *LLAMA, mentions=["at most once"])
+
     def read_snapshot(self, path, record):
         """The pickle, its sums held against the rank's own statistics."""
         with open(path, "rb") as file:
