@@ -81,6 +81,13 @@ std::vector<std::string> offered(const std::string& value_name);
 // A description up to its first clause.
 std::string brief(const std::string& description);
 
+// --brief, beside the --json of deployment_options().
+void add_brief(po::options_description& options);
+// As the two ask: `json`, the one line `brief`, or else `text`. Under GitHub Actions the one line
+// of what does not fit is an annotation too.
+std::string chosen_output(const po::variables_map& values, bool fits, const std::string& json,
+                          const std::string& brief, const std::string& text);
+
 // The size of an option, nullopt when it was not given; complains about what is no size.
 std::optional<Bytes> bytes_option(const po::variables_map& values, const char* name,
                                   Problems& problems);

@@ -160,6 +160,9 @@ std::optional<po::variables_map> parse(const Command& command, const Arguments& 
     return std::nullopt;
   }
   refuse_other_choices(command, options, values);
+  if (values.count("brief") != 0 && values["brief"].as<bool>() && values["json"].as<bool>()) {
+    throw ConfigError(Problem{kCommandLine, "--brief", "", "either --brief or --json", ""});
+  }
   return values;
 }
 

@@ -2,6 +2,7 @@
 
 #include "sim/cli/command.hpp"
 #include "sim/core/atomic_output.hpp"
+#include "sim/report/brief.hpp"
 #include "sim/report/text.hpp"
 #include "sim/run/explain_peak.hpp"
 
@@ -14,6 +15,7 @@ po::options_description options() {
                         "the profile run's peak tensor by tensor, with formulas and live ranges")(
       "out", po::value<std::string>()->value_name("DIR"),
       "new folder for plan.json, config.resolved.json and summary.txt");
+  add_brief(options);
   return options;
 }
 
@@ -30,7 +32,8 @@ int run(const po::variables_map& values) {
     folder.write("summary.txt", plan_text(json));
     folder.commit();
   }
-  std::cout << (values["json"].as<bool>() ? json.dump(2) + "\n" : plan_text(json));
+  std::cout << chosen_output(values, plan.outcome().fits(), json.dump(2) + "\n", plan_brief(json),
+                             plan_text(json));
   return plan.outcome().fits() ? kFits : kDoesNotFit;
 }
 

@@ -11,6 +11,7 @@
 #include "sim/core/atomic_output.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
+#include "sim/report/brief.hpp"
 #include "sim/report/csv.hpp"
 #include "sim/report/record_json.hpp"
 #include "sim/report/snapshot.hpp"
@@ -45,6 +46,7 @@ po::options_description options() {
       "classes, or allocator: every call of PyTorch's allocator, exact over time, with "
       "snapshot.pickle for its memory viewer")(
       "out", text("DIR"), "new folder for the results; default: results/<run-id>");
+  add_brief(replay);
   options.add(replay);
   return options;
 }
@@ -234,7 +236,8 @@ int run(const po::variables_map& values) {
   folder.write("record.json", json);
   folder.write("config.resolved.json", record.config.dump(2) + "\n");
   folder.write("summary.txt", text);
-  std::cout << (values["json"].as<bool>() ? json : text + "Results in " + path + "\n")
+  std::cout << chosen_output(values, record.outcome.fits(), json, record_brief(record),
+                             text + "Results in " + path + "\n")
             << std::flush;
   if (!std::cout) {
     throw ConfigError(Problem{"standard output", "", "", "a place that can be written", ""});
