@@ -11,6 +11,7 @@
 #include "sim/core/atomic_output.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
+#include "sim/report/brief.hpp"
 #include "sim/report/csv.hpp"
 #include "sim/report/record_json.hpp"
 #include "sim/report/snapshot.hpp"
@@ -24,30 +25,28 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kUsage =
-    "oomcast replay --launch LINE --gpu NAME (--trace FILE | --synthetic SPEC)\n"
-    "  Startup, then every request through the engine's scheduler; results in a new folder.\n"
-    "  oomcast replay --launch \"vllm serve Qwen/Qwen3-8B\" --gpu H100-80GB --trace trace.csv.gz\n";
-
-po::options_description replay_options() {
+po::options_description options() {
   po::options_description options = deployment_options();
   po::options_description replay("Workload and output");
-  replay.add_options()("trace", po::value<std::vector<std::string>>()->composing(),
+  const auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
+  const auto count = [] { return po::value<std::int64_t>()->value_name("N"); };
+  replay.add_options()("trace",
+                       po::value<std::vector<std::string>>()->composing()->value_name("FILE"),
                        "trace file, plain, .gz or .zst, or - (repeatable, merged by time)")(
-      "trace-format", po::value<std::string>()->default_value(""),
+      "trace-format", text("FORMAT")->default_value("", ""),
       "format of the traces; default: detected (see: oomcast list formats)")(
-      "synthetic", po::value<std::string>()->default_value(""),
+      "synthetic", text("SPEC")->default_value("", ""),
       "generated requests, e.g. "
       "poisson:rate=5,requests=1000,input=lognormal(1024,0.8),output=uniform(64,512)")(
-      "requests", po::value<std::int64_t>(), "stop after this many requests")(
-      "rate-scale", po::value<std::string>()->default_value(""),
-      "arrivals this many times as fast")("closed-loop", po::value<std::int64_t>(),
-                                          "this many clients, each waiting for its answer")(
+      "requests", count(), "stop after this many requests")(
+      "rate-scale", text("X")->default_value("", ""), "arrivals this many times as fast")(
+      "closed-loop", count(), "this many clients, each waiting for its answer")(
       "step-by-step", po::bool_switch(), "no fast-forward (same results, slower)")(
-      "detail", po::value<std::string>()->default_value("classes"),
+      "detail", text("classes|allocator")->default_value("classes"),
       "classes, or allocator: every call of PyTorch's allocator, exact over time, with "
       "snapshot.pickle for its memory viewer")(
-      "out", po::value<std::string>(), "new folder for the results; default: results/<run-id>");
+      "out", text("DIR"), "new folder for the results; default: results/<run-id>");
+  add_brief(replay);
   options.add(replay);
   return options;
 }
@@ -168,13 +167,8 @@ void write_snapshots(const std::vector<RankRecord>& ranks, const OutputFolder& f
   }
 }
 
-void refuse_what_is_not_there(const po::variables_map& values, const EngineDeployment& deployment) {
+void refuse_what_is_not_there(const EngineDeployment& deployment) {
   Problems problems;
-  const std::string& detail = values["detail"].as<std::string>();
-  if (detail != "classes" && detail != "allocator") {
-    problems.add({"command line", "--detail", detail, "classes or allocator",
-                  nearest_name(detail, {"classes", "allocator"})});
-  }
   if (deployment.launch.engine != launch::Engine::kVllm) {
     problems.add({"launch line", "", std::string(launch::to_string(deployment.launch.engine)),
                   "vllm for a replay", "other engines can be planned, but not replayed yet"});
@@ -186,16 +180,10 @@ void refuse_what_is_not_there(const po::variables_map& values, const EngineDeplo
   problems.raise_if_any();
 }
 
-}  // namespace
-
-int run_replay(const Arguments& arguments) {
+int run(const po::variables_map& values) {
   const auto start = Clock::now();
-  po::variables_map values;
-  if (!parse(arguments, replay_options(), kUsage, values)) {
-    return kFits;
-  }
   DeploymentChoice choice = resolve_deployment(values);
-  refuse_what_is_not_there(values, choice.deployment.common());
+  refuse_what_is_not_there(choice.deployment.common());
   const workloads::WorkloadOptions workload = workload_options(values);
   const auto stream = workloads::make_workload(workload);
   const std::unique_ptr<StepTimeModel> step_times =
@@ -248,13 +236,40 @@ int run_replay(const Arguments& arguments) {
   folder.write("record.json", json);
   folder.write("config.resolved.json", record.config.dump(2) + "\n");
   folder.write("summary.txt", text);
-  std::cout << (values["json"].as<bool>() ? json : text + "Results in " + path + "\n")
+  std::cout << chosen_output(values, record.outcome.fits(), json, record_brief(record),
+                             text + "Results in " + path + "\n")
             << std::flush;
   if (!std::cout) {
     throw ConfigError(Problem{"standard output", "", "", "a place that can be written", ""});
   }
   folder.commit();
   return record.outcome.fits() ? kFits : kDoesNotFit;
+}
+
+}  // namespace
+
+Command replay_command() {
+  return {
+      .name = "replay",
+      .purpose = "startup, then a request trace: timeline, peaks, outcome",
+      .synopsis = "oomcast replay --launch LINE --gpu GPU (TRACE | --synthetic SPEC) [OPTION...]",
+      .about =
+          "Startup, then every request through the engine's scheduler; results in a new\n"
+          "folder. A trace is a file, plain or packed, or - for standard input.",
+      .examples = {{"A trace file",
+                    "oomcast replay trace.csv.gz --launch \"vllm serve Qwen/Qwen3-8B\" "
+                    "--gpu H100-80GB"},
+                   {"A trace from a pipe",
+                    "zcat trace.csv.gz | oomcast replay - --launch \"vllm serve "
+                    "Qwen/Qwen3-8B\" --gpu H100-80GB"},
+                   {"Generated requests",
+                    "oomcast replay --launch \"vllm serve Qwen/Qwen3-8B\" --gpu L40S "
+                    "--synthetic \"poisson:rate=5,requests=1000,input=lognormal(1024,0.8),"
+                    "output=uniform(64,512)\""}},
+      .options = options,
+      .word = "trace",
+      .most_words = 1,
+      .run = run};
 }
 
 }  // namespace oomcast::cli
