@@ -122,6 +122,7 @@ StartupRules read_rules(const Version& version) {
   rules.weights_leave_nothing = read.boolean("weights_leave_nothing");
   rules.fa3_by_default = read.boolean("fa3_by_default");
   rules.torch = read.version("torch");
+  rules.step_costs = read.step_costs();
   rules.windowed_architectures = read.names("windowed_architectures", "names");
   rules.breakable_multimodal = read.names("breakable_multimodal", "families");
   rules.expert_padding = read.expert_padding();

@@ -20,6 +20,7 @@ StartupRules read_rules(const Version& version) {
   rules.windows_share_equally = read.boolean("windows_share_equally");
   rules.captures_graphs = read.choice<bool>("graph_steps", {{"none", false}, {"widening", true}});
   rules.torch = read.version("torch");
+  rules.step_costs = read.step_costs();
   rules.modules = kMiB * read.measured("modules_mib", rules.provenance);
   rules.graph_driver = kMiB * read.measured("graph_driver_mib", rules.provenance);
   problems.raise_if_any();
