@@ -22,6 +22,7 @@ using Arguments = std::vector<std::string>;
 
 int run_plan(const Arguments& arguments);
 int run_replay(const Arguments& arguments);
+int run_report(const Arguments& arguments);
 int run_list(const Arguments& arguments);
 int run_explain(const Arguments& arguments);
 int run_calibrate(const Arguments& arguments);

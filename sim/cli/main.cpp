@@ -18,6 +18,7 @@ constexpr const char* kUsage =
     "\n"
     "  oomcast plan    startup of one deployment: classes, phases, KV capacity\n"
     "  oomcast replay  startup, then a request trace: timeline, peaks, outcome\n"
+    "  oomcast report RECORD     a finished replay as HTML, Perfetto trace, CSV\n"
     "  oomcast explain LOG       an engine's log or out-of-memory text: causes and fixes\n"
     "  oomcast calibrate         from logs to a calibration file of one card and engine\n"
     "  oomcast list    models | gpus | engines | formats\n"
@@ -31,6 +32,9 @@ int dispatch(const std::string& command, const Arguments& arguments) {
   }
   if (command == "replay") {
     return run_replay(arguments);
+  }
+  if (command == "report") {
+    return run_report(arguments);
   }
   if (command == "explain") {
     return run_explain(arguments);
@@ -49,13 +53,13 @@ int dispatch(const std::string& command, const Arguments& arguments) {
     fmt::print("oomcast {}\n", OOMCAST_VERSION);
     return kFits;
   }
-  static const std::vector<std::string> kCommands = {"plan", "replay", "explain", "calibrate",
-                                                     "list"};
-  static const std::vector<std::string> kToCome = {"sweep", "limit", "report"};
+  static const std::vector<std::string> kCommands = {"plan",    "replay",    "report",
+                                                     "explain", "calibrate", "list"};
+  static const std::vector<std::string> kToCome = {"sweep", "limit"};
   const bool to_come = std::find(kToCome.begin(), kToCome.end(), command) != kToCome.end();
-  throw ConfigError(
-      Problem{"command line", "command", command, "plan, replay, explain, calibrate or list",
-              to_come ? "this command is not there yet" : did_you_mean(command, kCommands)});
+  throw ConfigError(Problem{
+      "command line", "command", command, "plan, replay, report, explain, calibrate or list",
+      to_come ? "this command is not there yet" : did_you_mean(command, kCommands)});
 }
 
 int guarded(const std::string& command, const Arguments& arguments) {
