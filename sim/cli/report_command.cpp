@@ -21,12 +21,11 @@ constexpr const char* kUsage =
 
 int run_report(const Arguments& arguments) {
   po::options_description options("Report");
-  options.add_options()("record", po::value<std::string>(),
-                        "folder of a replay, or its record.json")(
+  options.add_options()("record", po::value<std::string>(), "folder of a replay, or its record.json")(
       "format", po::value<std::string>()->default_value("html"), "html")(
       "compare", po::value<std::string>(), "a second run: one page with both and what differs")(
       "out", po::value<std::string>(), "file or folder to write")("help,h", po::bool_switch(),
-                                                                  "show this help");
+                                                                 "show this help");
   po::positional_options_description positional;
   positional.add("record", 1);
   po::variables_map values;
@@ -34,7 +33,7 @@ int run_report(const Arguments& arguments) {
     return kFits;
   }
   const report::FinishedRun run = report::read_run(values["record"].as<std::string>());
-  write_file_atomically(values["out"].as<std::string>(), report::report_page(run));
+  write_file_atomically(values["out"].as<std::string>(), values.count("compare") ? report::comparison_page(run, report::read_run(values["compare"].as<std::string>())) : report::report_page(run));
   return run.outcome.fits ? kFits : kDoesNotFit;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/core/units_text.hpp"
 #include "sim/ledger/classes.hpp"
 
 namespace oomcast::report {
@@ -298,13 +299,18 @@ void read_outcome(const JsonView& view, FinishedOutcome& outcome) {
   });
 }
 
-// "azure_conv_500.csv: azure, 500 of 500 rows kept"
+// "azure_conv_500.csv (azure): 500 requests", or "... 480 of 500 requests".
 std::vector<std::string> workload_lines(const JsonView& record) {
   std::vector<std::string> lines;
   for_each(record, "workload", kMostTexts, [&lines](const JsonView& view) {
-    lines.push_back(fmt::format("{}: {}, {} of {} rows kept", text_of(view, "source"),
-                                view.text("format").value_or(""), required(view, "kept", 0, kMost),
-                                required(view, "read", 0, kMost)));
+    const std::string source = text_of(view, "source");
+    const std::string format = view.text("format").value_or("");
+    const std::int64_t kept = required(view, "kept", 0, kMost);
+    const std::int64_t read = required(view, "read", 0, kMost);
+    lines.push_back(
+        fmt::format("{}{}: {}{} requests", source,
+                    format.empty() || source.starts_with(format) ? "" : " (" + format + ")",
+                    format_count(kept), kept == read ? "" : " of " + format_count(read)));
   });
   return lines;
 }

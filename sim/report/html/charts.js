@@ -42,94 +42,58 @@ oomcast.charts = (() => {
     context.lineTo(area.x + area.w, Math.round(y) + 0.5);
     context.stroke();
     context.font = '12px system-ui, sans-serif';
-    context.fillText(level.name, area.x + 6, y - 5);
+    context.textAlign = 'right';
+    context.fillText(level.name, area.x + area.w - 4, y - 5);
     context.restore();
   }
 
-  // The numbers beside a chart: every series at the cursor, or at rest the last value drawn.
+  // The numbers beside a chart: every series at the cursor, or at the row of rest.
   function keyTable(spec) {
     const caption = el('caption', {});
     const cells = [];
     const row = (series) => {
       const cell = el('td', {class: 'n'});
-      cells.push({cell, series});
+      const part = spec.whole ? el('td', {class: 'n muted'}) : null;
+      cells.push({cell, part, series});
       return el('tr', {class: series.sum ? 'sum' : undefined}, el('th', {scope: 'row'},
-        series.colour ? el('span', {class: series.line ? 'swatch thin' : 'swatch', style: {background: series.colour}}) : null,
-        series.name), cell);
+        series.colour ? el('span', {class: series.line || !spec.stacked ? 'swatch thin' : 'swatch', style: {background: series.colour}}) : null,
+        series.name), cell, part);
     };
     // As they lie in the stack, the highest first.
-    const listed = spec.stacked ? [...spec.series].reverse() : [...spec.series];
+    const listed = spec.stacked ? [...spec.series].reverse() : spec.series;
     const node = el('table', {class: 'key'}, caption,
       el('tbody', {}, [...listed, ...(spec.lines || []), ...(spec.sums || [])].map(row)));
     return {node, show(index) {
       caption.textContent = spec.when(index);
-      for (const {cell, series} of cells) {
-        cell.textContent = (series.text || spec.text)(series.values[index]);
+      for (const {cell, part, series} of cells) {
+        cell.textContent = spec.text(series.values[index]);
+        if (part) {
+          part.textContent = oomcast.share(series.values[index], spec.whole);
+        }
       }
     }};
   }
 
-  // spec: {id, title, about, unit, time (seconds), series [{name, colour, values, scale}], stacked,
-  //   lines [a series drawn over the stack], sums [rows of the table only], level {name, value},
-  //   text(value), when(index), range, tall, marks [{index, label, title, open, style}], open(index), tools}
-  // Values are drawn times `scale` (default 1) in `unit`.
+  // spec: {id, title, about, unit, time (seconds), series [{name, colour, values}], when(index), text(value)}
+  // and, where wanted: stacked; scale (drawn is a value times this); lines, over a stack; sums, rows of the
+  // table only; whole, of which the table shows shares; inSelector, the series shown in the range selector; level {name, value}; range; points instead of lines; tall; selector; rest, the row shown without a cursor;
+  // marks [{index, label, title, open, style}]; open(index); tools.
   function chart(spec) {
     const unit = timeUnit(spec.time[spec.time.length - 1] || 0);
-    const drawn = spec.stacked ? [...spec.series].reverse() : [...spec.series];
     const lines = spec.lines || [];
-    const all = [...drawn, ...lines];
-    const scale = spec.scale || 1;
-    const rows = Array.from(spec.time, (t, i) => [t / unit.seconds, ...all.map((s) => s.values[i] * scale)]);
+    const all = [...spec.series, ...lines];
     const plot = el('div', {class: spec.tall ? 'plot tall' : 'plot', tabindex: '0', role: 'img',
       'aria-label': `${spec.title}, ${spec.unit}, over time. Arrow keys move the cursor, plus and minus zoom, 0 shows the whole run.`});
     const key = keyTable(spec);
-    const csv = csvButton(spec.id, () => [['time_s', ...[...spec.series, ...lines].map((s) => s.name)],
-      ...Array.from(spec.time, (t, i) => [t, ...[...spec.series, ...lines].map((s) => s.values[i])])]);
-    const node = card(spec.title, spec.about, [...(spec.tools || []), csv],
-      el('div', {class: 'chart'}, plot, key.node));
-    document.getElementById(spec.id).replaceChildren(node);
+    const csv = csvButton(spec.id, () => [['time_s', ...all.map((s) => s.name)], ...Array.from(spec.time, (t, i) => [t, ...all.map((s) => s.values[i])])]);
+    oomcast.fill(spec.id, card(spec.title, spec.about, [...(spec.tools || []), csv], el('div', {class: 'chart'}, plot, key.node)));
 
     let cursor = spec.rest || 0;
     key.show(cursor);
-    const seriesOptions = {};
-    for (const line of lines) {
-      seriesOptions[line.name] = {axis: 'y2', fillGraph: false, strokeWidth: 1.5};
-    }
-    for (const one of drawn) {
-      if (one.dash) {
-        seriesOptions[one.name] = {strokePattern: one.dash};
-      }
-    }
-    const axis = {axisLabelFormatter: shortNumber, valueRange: spec.range, axisLabelWidth: 46};
+    const rows = drawnRows(spec, lines, unit);
     const graph = new Dygraph(plot, rows, {
-      labels: ['time', ...all.map((s) => s.name)],
-      colors: all.map((s) => s.colour),
-      series: seriesOptions,
-      stackedGraph: Boolean(spec.stacked),
-      fillAlpha: 0.92,
-      strokeWidth: spec.stacked ? 0.6 : 1.6,
-      stepPlot: true,
-      legend: 'never',
-      ylabel: spec.unit,
-      xlabel: `time since the first arrival, ${unit.name}`,
-      xLabelHeight: 16,
-      yLabelWidth: 18,
-      axisLineColor: colour('line'),
-      gridLineColor: colour('line'),
-      gridLineWidth: 1,
-      highlightCircleSize: 2.5,
-      includeZero: true,
-      interactionModel: mouseOnly,
-      axes: {x: {drawGrid: false, axisLabelFormatter: shortNumber, pixelsPerLabel: 70}, y: axis,
-        y2: {drawAxis: false, drawGrid: false, valueRange: spec.range, axisLabelWidth: 0}},
-      showRangeSelector: Boolean(spec.selector),
-      rangeSelectorHeight: 26,
-      rangeSelectorPlotFillColor: colour('muted'),
-      rangeSelectorPlotFillGradientColor: colour('soft'),
-      rangeSelectorPlotStrokeColor: colour('muted'),
-      rangeSelectorBackgroundStrokeColor: colour('line'),
-      rangeSelectorForegroundStrokeColor: colour('muted'),
-      rangeSelectorAlpha: 0.5,
+      ...look(spec, all, unit),
+      series: seriesOptions(spec, lines),
       underlayCallback: (context, area, g) => spec.level && drawLevel(context, area, g, spec.level),
       highlightCallback: (event, x, points, row) => {
         cursor = row;
@@ -139,19 +103,59 @@ oomcast.charts = (() => {
         cursor = spec.rest || 0;
         key.show(cursor);
       },
-      clickCallback: (event, x, points) => spec.open && points.length && spec.open(points[0].idx),
+      clickCallback: () => spec.open && spec.open(cursor),
     });
     if (spec.marks && spec.marks.length) {
       graph.setAnnotations(spec.marks.map((mark) => ({
-        series: drawn[0].name, x: rows[mark.index][0], shortText: mark.label, text: mark.title,
-        cssClass: mark.style ? `mark ${mark.style}` : 'mark', width: 18, height: 18, tickHeight: 6,
-        clickHandler: mark.open})));
+        series: spec.series[spec.series.length - 1].name, x: rows[mark.index][0], shortText: mark.label, text: mark.title,
+        cssClass: mark.style ? `mark ${mark.style}` : 'mark', width: 18, height: 18, tickHeight: 4, clickHandler: mark.open})));
     }
-    plot.addEventListener('keydown', (event) => keys(event, graph, cursor, (to) => {
-      cursor = to;
-      graph.setSelection(to, undefined, undefined, true);
-    }, spec));
-    return {graph, unit};
+    plot.addEventListener('keydown', (event) => keys(event, graph, cursor, (to) => graph.setSelection(to, undefined, undefined, true), spec));
+    return graph;
+  }
+
+  // A stack is drawn as sums, each filled down to the ground, the lowest last and over the others.
+  function drawnRows(spec, lines, unit) {
+    const scale = spec.scale || 1;
+    return Array.from(spec.time, (t, i) => {
+      const row = [t / unit.seconds];
+      let sum = 0;
+      for (const series of spec.series) {
+        sum = spec.stacked ? sum + series.values[i] : series.values[i];
+        row.push(sum * scale);
+      }
+      for (const line of lines) {
+        row.push(line.values[i] * scale);
+      }
+      return row;
+    });
+  }
+
+  function seriesOptions(spec, lines) {
+    const options = {};
+    for (const one of spec.series) {
+      options[one.name] = {strokePattern: one.dash || null, showInRangeSelector: !spec.inSelector || one.name === spec.inSelector};
+    }
+    for (const line of lines) {
+      options[line.name] = {fillGraph: false, strokeWidth: 1.5, strokePattern: line.dash || null};
+    }
+    return options;
+  }
+
+  function look(spec, all, unit) {
+    return {
+      labels: ['time', ...all.map((s) => s.name)], colors: all.map((s) => s.colour),
+      fillGraph: Boolean(spec.stacked), fillAlpha: 1, stepPlot: !spec.points,
+      strokeWidth: spec.stacked || spec.points ? 0 : 1.6, drawPoints: Boolean(spec.points), pointSize: 1.3, strokeBorderWidth: null,
+      legend: 'never', highlightCircleSize: 2.5, includeZero: true, interactionModel: mouseOnly,
+      xlabel: `time since the first arrival, ${unit.name}`, ylabel: spec.unit, xLabelHeight: 16, yLabelWidth: 18,
+      axisLineColor: colour('line'), gridLineColor: colour('line'), gridLineWidth: 1,
+      axes: {x: {drawGrid: false, axisLabelFormatter: shortNumber, pixelsPerLabel: 70},
+        y: {axisLabelFormatter: shortNumber, valueRange: spec.range, axisLabelWidth: 46}},
+      showRangeSelector: Boolean(spec.selector), rangeSelectorHeight: 28,
+      rangeSelectorPlotFillColor: colour('line'), rangeSelectorPlotFillGradientColor: colour('line'), rangeSelectorPlotStrokeColor: colour('muted'), rangeSelectorPlotLineWidth: 1,
+      rangeSelectorBackgroundStrokeColor: colour('line'), rangeSelectorForegroundStrokeColor: colour('muted'), rangeSelectorAlpha: 0.5,
+    };
   }
 
   function keys(event, graph, cursor, move, spec) {

@@ -60,6 +60,9 @@ const oomcast = (() => {
     if (seconds >= 1) {
       return `${seconds.toFixed(2)} s`;
     }
+    if (seconds === 0) {
+      return '0 s';
+    }
     return seconds >= 1e-3 ? `${(seconds * 1e3).toFixed(1)} ms` : `${(seconds * 1e6).toFixed(0)} \u00b5s`;
   }
   const signed = (value, text) => (value > 0 ? `+${text(value)}` : value === 0 ? '0' : text(value));
@@ -97,5 +100,17 @@ const oomcast = (() => {
     document.getElementById(id).replaceChildren(...nodes.flat().filter(Boolean));
   }
 
-  return {data, el, column, kGiB, gib, bytes, count, share, span, signed, colour, table, csvButton, card, fill};
+  const outcomeTitle = (outcome) => ({served: 'It fits', startup_oom: 'Out of memory at startup', runtime_oom: 'Out of memory while serving',
+    kv_too_small: 'The KV cache is too small', config_rejected: 'The engine refuses this configuration'}[outcome.kind] || outcome.kind);
+
+  // "4 × NVIDIA H100 80GB HBM3  ·  vllm 0.19.0  ·  TP 4  ·  trace.csv: 500 requests"
+  function subtitle(run) {
+    const world = run.world;
+    const cards = world.tp * world.pp * world.dp;
+    return [`${cards > 1 ? `${cards} × ` : ''}${run.gpu}`, `${run.engine} ${run.engine_version}`,
+      ...['tp', 'pp', 'dp', 'ep'].filter((name) => world[name] > 1).map((name) => `${name.toUpperCase()} ${world[name]}`),
+      ...run.workload].join('  ·  ');
+  }
+
+  return {data, outcomeTitle, subtitle, el, column, kGiB, gib, bytes, count, share, span, signed, colour, table, csvButton, card, fill};
 })();

@@ -1,7 +1,7 @@
 'use strict';
 // One run.
 (() => {
-  const {data, el, column, gib, bytes, count, share, span, colour, table, csvButton, card, fill, kGiB} = oomcast;
+  const {data, el, bytes, count, share, span, colour, table, csvButton, card, fill, kGiB, outcomeTitle, subtitle} = oomcast;
   const {groups, sumOf, unpack, sum, highest, lowest, highestAt, swatch, bar, liveTable, leafNames} = oomcast.classes;
   const run = data.runs[0];
   let rank = run.ranks[0];
@@ -10,12 +10,8 @@
   // ---- what happened ------------------------------------------------------------------------------
 
   function heading() {
-    const world = run.world;
-    const cards = world.tp * world.pp * world.dp;
     fill('title', run.model || 'A run');
-    fill('subtitle', [`${cards > 1 ? `${cards} × ` : ''}${run.gpu}`, `${run.engine} ${run.engine_version}`,
-      ...['tp', 'pp', 'dp', 'ep'].filter((name) => world[name] > 1).map((name) => `${name.toUpperCase()} ${world[name]}`),
-      ...run.workload].join('  ·  '));
+    fill('subtitle', subtitle(run));
   }
 
   function verdict() {
@@ -23,14 +19,13 @@
     const tightest = run.ranks.reduce((worst, one) => (one.total - one.peaks[0].bytes < worst.total - worst.peaks[0].bytes ? one : worst));
     if (outcome.fits) {
       const free = tightest.total - tightest.peaks[0].bytes;
-      fill('verdict', el('div', {class: 'card verdict'}, el('h2', {}, 'It fits'),
+      fill('verdict', el('div', {class: 'card verdict'}, el('h2', {}, outcomeTitle(outcome)),
         el('p', {}, `At the peak ${bytes(free)} of ${bytes(tightest.total)} are still free` +
           `${run.all_ranks > 1 ? ` on rank ${tightest.rank}` : ''}, ${share(free, tightest.total)} of the card.`), remarks()));
       return;
     }
     const where = [outcome.phase && `in ${outcome.phase}`, outcome.rank !== null && `rank ${outcome.rank}`, outcome.class].filter(Boolean).join(', ');
-    const names = {startup_oom: 'Out of memory at startup', runtime_oom: 'Out of memory while serving', kv_too_small: 'The KV cache is too small', config_rejected: 'The engine refuses this configuration'};
-    fill('verdict', el('div', {class: 'card verdict bad'}, el('h2', {}, names[outcome.kind] || outcome.kind),
+    fill('verdict', el('div', {class: 'card verdict bad'}, el('h2', {}, outcomeTitle(outcome)),
       el('p', {}, `${where}${outcome.short_by > 0 ? `: ${bytes(outcome.short_by)} short` : ''}`),
       outcome.message ? el('p', {class: 'muted'}, outcome.message) : null,
       outcome.alive.length ? el('details', {}, el('summary', {}, 'Tensors of the step that failed'), tensorTable(outcome.alive)) : null,
@@ -102,20 +97,25 @@
     return best;
   }
 
+  const ranOut = run.outcome.kind === 'runtime_oom';
+  // The instant worth seeing first: the end where memory ran out, else the peak, where there is one.
+  function tellingRow(series) {
+    if (ranOut) {
+      return series.rows - 1;
+    }
+    return highest(series.used) > lowest(series.used) ? highestAt(series.used) : highestAt(series.kv_used);
+  }
   function memoryMarks(series) {
     const peak = rank.peaks[0];
-    const marks = [];
+    const index = tellingRow(series);
+    if (ranOut) {
+      return [{index, label: '✕', style: 'oom', title: 'Out of memory', open: () => openInstant(rank, index)}];
+    }
     if (peak.during === 'serving') {
-      marks.push({index: rowAt(series, peak.time_s), label: '▲', title: `Peak: ${bytes(peak.bytes)}`, open: () => openPeak(rank, peak)});
-    } else {
-      const index = highestAt(series.used);
-      marks.push({index, label: '▲', title: `Most in use while serving: ${bytes(series.used[index])}`, open: () => openInstant(rank, index)});
+      return [{index: rowAt(series, peak.time_s), label: '▲', title: `Peak: ${bytes(peak.bytes)}`, open: () => openPeak(rank, peak)}];
     }
-    if (run.outcome.kind === 'runtime_oom') {
-      const index = series.rows - 1;
-      marks.push({index, label: '✕', style: 'oom', title: 'Out of memory', open: () => openInstant(rank, index)});
-    }
-    return marks;
+    return highest(series.used) > lowest(series.used)
+      ? [{index, label: '▲', title: `Most in use while serving: ${bytes(series.used[index])}`, open: () => openInstant(rank, index)}] : [];
   }
 
   function memoryChart(series, when) {
@@ -146,7 +146,7 @@
         ...(highest(series.pinned) > 0 ? [{name: 'pinned host memory', values: series.pinned}] : [])],
       level: {name: `card: ${bytes(rank.total)}`, value: rank.total / kGiB},
       range: fitted.memory ? [low, most + (most - low) * 0.06] : [0, rank.total / kGiB * 1.06],
-      marks: memoryMarks(series), rest: highestAt(series.used), open: (index) => openInstant(rank, index),
+      marks: memoryMarks(series), rest: tellingRow(series), inSelector: 'KV in use', open: (index) => openInstant(rank, index),
       tools: toggle('memory', 'Whole card', 'What moves')});
   }
 
@@ -157,7 +157,7 @@
       .filter((band) => highest(band.values) > 0);
     return bands.length === 0 ? null : oomcast.charts.chart({id: 'moving', title: 'Work memory and allocator',
       about: 'What steps take and PyTorch keeps for the next one.', unit: 'GiB', time: series.time, series: bands, stacked: true,
-      scale: 1 / kGiB, when, text: bytes, rest: highestAt(series.used), open: (index) => openInstant(rank, index),
+      scale: 1 / kGiB, when, text: bytes, rest: tellingRow(series), open: (index) => openInstant(rank, index),
       range: [0, Math.max(highest(sum(bands.map((band) => band.values), series.rows)) / kGiB * 1.06, 1e-3)]});
   }
 
@@ -170,7 +170,7 @@
     const index = highestAt(series.kv_used);
     return oomcast.charts.chart({id: 'kv', title: 'KV cache',
       about: 'Blocks that requests hold, free blocks whose content can still be hit, and the rest.', unit: 'GiB',
-      time: series.time, stacked: true, scale: 1 / kGiB, when, text: (value) => `${bytes(value)}  ${share(value, pool).padStart(7, '\u2007')}`,
+      time: series.time, stacked: true, scale: 1 / kGiB, when, text: bytes, whole: pool,
       series: [{name: 'in use', values: series.kv_used, colour: colour('kv-used')}, {name: 'reusable', values: series.kv_cached, colour: colour('kv-cached')},
         {name: 'free', values: series.kv_free, colour: colour('kv-free')}].filter((band) => highest(band.values) > 0),
       level: {name: `pool: ${bytes(pool)}`, value: pool / kGiB}, rest: index, open: (at) => openInstant(rank, at),
@@ -181,7 +181,7 @@
 
   function drawCharts() {
     const series = unpack(rank);
-    const parts = ['memory', 'moving', 'kv', 'load', 'steps'];
+    const parts = ['memory', 'moving', 'kv', 'load', 'waiting', 'preempted', 'steps'];
     if (series.rows === 0) {
       parts.forEach((id) => fill(id));
       fill('memory', card('Memory of the card', '', [], el('p', {class: 'muted'}, 'Nothing was served, so there is nothing over time. The startup is below.')));
@@ -190,13 +190,17 @@
     const when = (index) => `at ${span(series.time[index])}`;
     const thinned = rank.rows < rank.rows_read ? ` ${count(rank.rows)} of ${count(rank.rows_read)} instants of timeline.csv, every peak among them.` : '';
     const drawn = [memoryChart(series, when), movingChart(series, when), kvChart(series, when)];
-    drawn.push(oomcast.charts.chart({id: 'load', title: 'Requests', about: `Running and waiting while each step runs; preemptions so far.${thinned}`, unit: 'requests',
-      time: series.time, when, text: count, rest: highestAt(series.running),
-      series: [{name: 'running', values: series.running, colour: colour('line-a')}, {name: 'waiting', values: series.waiting, colour: colour('line-b'), dash: [6, 3]}],
-      lines: highest(series.preemptions) > 0 ? [{name: 'preemptions so far', values: series.preemptions, colour: colour('line-c'), line: true}] : []}));
-    drawn.push(oomcast.charts.chart({id: 'steps', title: 'Tokens of a step', about: 'Prompt and output tokens that one step computes, at the instants kept.', unit: 'tokens',
+    const counted = (id, title, about, name, values) => oomcast.charts.chart({id, title, about, unit: 'requests', time: series.time, when, text: count,
+      rest: highestAt(values), series: [{name, values, colour: colour('line-a')}]});
+    const waited = highest(series.waiting) > 0;
+    const preempted = highest(series.preemptions) > 0;
+    const calm = [waited ? '' : ' None ever waited for another step.', preempted ? '' : ' None was preempted.'].join('');
+    drawn.push(counted('load', 'Running requests', `In the batch while each step runs.${calm}${thinned}`, 'running', series.running));
+    drawn.push(waited ? counted('waiting', 'Waiting requests', 'Not in the batch yet, or no longer.', 'waiting', series.waiting) : fill('waiting'));
+    drawn.push(preempted ? counted('preempted', 'Preemptions', 'Requests that had to give up their blocks, so far.', 'preemptions so far', series.preemptions) : fill('preempted'));
+    drawn.push(oomcast.charts.chart({id: 'steps', title: 'Tokens of a step', about: 'Prompt and output tokens that one step computes, at the instants kept.', unit: 'tokens', points: true,
       time: series.time, when, text: count, rest: highestAt(series.step_tokens), series: [{name: 'tokens', values: series.step_tokens, colour: colour('line-a')}]}));
-    return drawn.filter(Boolean).map((one) => one.graph);
+    return drawn.filter(Boolean);
   }
   let unlink = () => {};
   function drawTimelines() {
@@ -274,14 +278,15 @@
       profile.tensors.length ? el('details', {}, el('summary', {}, `Peak of the profile run: ${profile.moment}, ${bytes(profile.tensors.reduce((all, one) => all + one.bytes, 0))} of tensors`), tensorTable(profile.tensors)) : null));
   }
 
+  const keyOf = (peak) => (peak.of === 'device' ? 'muted' : oomcast.classes.groupOf(leafNames.indexOf(peak.of)).key);
   function peaks() {
-    fill('peaks', card('Peaks', 'The highest point of the card and of each class, with what was alive at that instant.',
+    fill('peaks', card('Peaks', 'The highest point of the card and of each class; press a name for all that was alive at that instant.',
       csvButton('peaks', () => [['of', 'bytes', 'time_s', 'during', ...leafNames], ...rank.peaks.map((peak) => [peak.of, peak.bytes, peak.time_s, peak.during, ...peak.live])]),
       table([
-        {name: 'of', cell: (peak) => [peak.of === 'device' ? null : swatch(oomcast.classes.groupOf(leafNames.indexOf(peak.of)).key), peak.of === 'device' ? 'whole card' : peak.of]},
+        {name: 'of', style: 'nowrap', cell: (peak) => [swatch(keyOf(peak)), el('button', {type: 'button', class: 'link', onclick: () => openPeak(rank, peak)}, peak.of === 'device' ? 'whole card' : peak.of)]},
         {name: 'bytes', number: true, cell: (peak) => bytes(peak.bytes)},
         {name: 'when', cell: moment},
-        {name: '', cell: (peak) => el('button', {type: 'button', class: 'link nowrap', onclick: () => openPeak(rank, peak)}, 'what was alive')},
+        {name: '', style: 'bars', cell: (peak) => bar([{from: 0, size: peak.bytes, colour: colour(keyOf(peak))}], rank.total)},
       ], rank.peaks)));
   }
 

@@ -23,23 +23,29 @@ oomcast.requests = (() => {
   }
 
   function percentiles(totals) {
-    const rows = [['time to first token', totals.ttft], ['time per output token', totals.tpot], ['latency', totals.latency]];
+    const rows = [['first token', totals.ttft], ['per output token', totals.tpot], ['whole answer', totals.latency]];
     const names = ['mean', 'p50', 'p90', 'p99', 'max'];
     return oomcast.table([{name: '', cell: ([name]) => name}, ...names.map((name, i) => ({name, number: true, cell: ([, values]) => span(values[i])}))], rows);
   }
 
+  // As short as a tick of an axis has to be.
+  function shortSpan(seconds) {
+    const [size, unit] = seconds >= 3600 ? [3600, 'h'] : seconds >= 60 ? [60, 'min'] : seconds >= 1 ? [1, 's'] : seconds >= 1e-3 ? [1e-3, 'ms'] : [1e-6, '\u00b5s'];
+    return `${+(seconds / size).toPrecision(2)} ${unit}`;
+  }
+
   // Seconds against the share of requests that are at least as fast, on a logarithmic axis.
   function curves(quantiles) {
-    const lines = [{name: 'time to first token', values: quantiles.ttft, colour: colour('line-a')},
-      {name: 'time per output token', values: quantiles.tpot, colour: colour('line-b'), dash: [6, 3]},
-      {name: 'latency', values: quantiles.latency, colour: colour('line-c'), dash: [2, 3]}].filter((line) => line.values.length);
+    const lines = [{name: 'first token', values: quantiles.ttft, colour: colour('line-a')},
+      {name: 'per output token', values: quantiles.tpot, colour: colour('line-b'), dash: [6, 3]},
+      {name: 'whole answer', values: quantiles.latency, colour: colour('line-c'), dash: [2, 3]}].filter((line) => line.values.length);
     const plot = el('div', {class: 'plot', role: 'img', 'aria-label': 'Time to first token, per output token and latency by percentile, seconds on a logarithmic axis.'});
-    const key = el('p', {class: 'about', style: {marginTop: '0.5rem'}}, lines.flatMap((line) => [el('span', {class: 'swatch thin', style: {background: line.colour}}), `${line.name}   `]));
+    const key = el('p', {class: 'about', style: {marginTop: '0.5rem'}}, lines.map((line) => el('span', {class: 'entry'}, el('span', {class: 'swatch thin', style: {background: line.colour}}), line.name)));
     const options = Object.fromEntries(lines.map((line) => [line.name, {strokePattern: line.dash || null}]));
     return {plot, key, draw: () => new Dygraph(plot, lines[0].values.map((_, i) => [i, ...lines.map((line) => Math.max(line.values[i], 1e3) / 1e9)]), {
       labels: ['percentile', ...lines.map((line) => line.name)], colors: lines.map((line) => line.colour), series: options, legend: 'never', strokeWidth: 1.6, logscale: true,
       ylabel: 'seconds', xlabel: 'percentile of requests', xLabelHeight: 16, yLabelWidth: 18, interactionModel: {}, highlightCircleSize: 0,
-      axisLineColor: colour('line'), gridLineColor: colour('line'), axes: {x: {drawGrid: false}, y: {axisLabelWidth: 52, axisLabelFormatter: (value) => (value === 0 ? '' : span(value))}}})};
+      axisLineColor: colour('line'), gridLineColor: colour('line'), axes: {x: {drawGrid: false}, y: {axisLabelWidth: 56, axisLabelFormatter: shortSpan}}})};
   }
 
   function requestTable(r) {
@@ -97,7 +103,7 @@ oomcast.requests = (() => {
       : 'In order of arrival; press a heading to sort.';
     const latency = run.totals.finished ? curves(run.requests.quantiles) : null;
     fill('requests',
-      latency ? card('Latency', 'Of finished requests.', csvButton('latency', () => [['percentile', 'ttft_s', 'tpot_s', 'latency_s'],
+      latency ? card('Latency', 'Of finished requests: time to the first token, per output token after it, and to the last.', csvButton('latency', () => [['percentile', 'ttft_s', 'tpot_s', 'latency_s'],
         ...run.requests.quantiles.latency.map((_, i) => [i, ...['ttft', 'tpot', 'latency'].map((key) => (run.requests.quantiles[key][i] ?? 0) / 1e9)])]),
       el('div', {class: 'two'}, el('div', {}, percentiles(run.totals)), el('div', {}, latency.plot, latency.key))) : null,
       card('Requests', thinned, csvButton('requests', () => [columns.map((c) => (c.key && c.number && !['input', 'output', 'cached', 'preemptions'].includes(c.key) ? `${c.key}_s` : c.key || c.name)),
