@@ -13,6 +13,7 @@
 #include "sim/core/units_text.hpp"
 #include "sim/report/csv.hpp"
 #include "sim/report/finished_run.hpp"
+#include "sim/report/perfetto.hpp"
 #include "sim/report/record_json.hpp"
 #include "sim/report/report_page.hpp"
 #include "sim/report/snapshot.hpp"
@@ -171,8 +172,12 @@ void write_snapshots(const std::vector<RankRecord>& ranks, const OutputFolder& f
 }
 
 // From the files as `oomcast report` reads them, so that a report made later is the same.
-void write_report(const OutputFolder& folder) {
-  folder.write("report.html", report::report_page(report::read_run(folder.staged("record.json"))));
+void write_reports(const OutputFolder& folder) {
+  const report::FinishedRun run = report::read_run(folder.staged("record.json"));
+  folder.write("report.html", report::report_page(run));
+  CheckedFile trace(folder.staged("trace.pftrace"));
+  report::write_perfetto(run, trace);
+  trace.close();
 }
 
 void refuse_what_is_not_there(const po::variables_map& values, const EngineDeployment& deployment) {
@@ -255,7 +260,7 @@ int run_replay(const Arguments& arguments) {
   folder.write("record.json", json);
   folder.write("config.resolved.json", record.config.dump(2) + "\n");
   folder.write("summary.txt", text);
-  write_report(folder);
+  write_reports(folder);
   std::cout << (values["json"].as<bool>() ? json : text + "Results in " + path + "\n")
             << std::flush;
   if (!std::cout) {

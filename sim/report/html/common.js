@@ -78,7 +78,7 @@ const oomcast = (() => {
         c.cell(row))))))));
   }
 
-  const csvCell = (value) => (/[",\r\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
+  const csvCell = (value) => (Number.isNaN(value) ? '' : /[",\r\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
   // A button that saves what `rows()` gives, header first, as NAME.csv.
   function csvButton(name, rows) {
     return el('button', {type: 'button', title: `Save ${name}.csv`, onclick: () => {

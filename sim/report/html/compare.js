@@ -33,7 +33,7 @@
     fill('settings', card('What differs', 'Flags of the launch lines, what the engine makes of them, and the workload.', [],
       rows.length === 0 ? el('p', {class: 'muted'}, 'The two runs have the same settings.') : table([
         {name: 'setting', cell: (row) => row.name},
-        ...letters.map((name, i) => ({name, cell: (row) => (row.values[i] === '' ? '–' : el('code', {}, row.values[i]))}))], rows)));
+        ...letters.map((name, i) => ({name, style: 'half', cell: (row) => (row.values[i] === '' ? '–' : el('code', {}, row.values[i]))}))], rows)));
   }
 
   function results() {
@@ -57,7 +57,8 @@
     const shown = (value, text) => (Number.isNaN(value) ? '–' : text(value));
     const change = (row) => {
       const by = row.values[1] - row.values[0];
-      return Number.isNaN(by) ? '–' : `${by > 0 ? '+' : by < 0 ? '\u2212' : ''}${row.text(Math.abs(by))}`;
+      const size = Number.isNaN(by) ? '–' : row.text(Math.abs(by));
+      return by === 0 || size === '0' || size === '–' ? size : `${by > 0 ? '+' : '\u2212'}${size}`;
     };
     fill('results', card('Results', '', csvButton('results', () => [['quantity', ...letters], ...rows.map((row) => [row.name, ...row.values])]),
       table([{name: '', cell: (row) => row.name}, ...letters.map((name, i) => ({name, number: true, cell: (row) => shown(row.values[i], row.text)})),

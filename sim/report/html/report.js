@@ -4,7 +4,9 @@
   const {data, el, bytes, count, share, span, colour, table, csvButton, card, fill, kGiB, outcomeTitle, subtitle} = oomcast;
   const {groups, sumOf, unpack, sum, highest, lowest, highestAt, swatch, bar, liveTable, leafNames} = oomcast.classes;
   const run = data.runs[0];
-  let rank = run.ranks[0];
+  const fullest = run.ranks.reduce((worst, one) => (one.total - one.peaks[0].bytes < worst.total - worst.peaks[0].bytes ? one : worst));
+  // First the rank that failed, else the one nearest to it.
+  let rank = run.ranks.find((one) => run.outcome.rank >= one.rank && run.outcome.rank !== null && run.outcome.rank < one.rank + one.alike) || fullest;
   const readyOf = (of) => of.startup[of.startup.length - 1];
 
   // ---- what happened ------------------------------------------------------------------------------
@@ -16,15 +18,14 @@
 
   function verdict() {
     const outcome = run.outcome;
-    const tightest = run.ranks.reduce((worst, one) => (one.total - one.peaks[0].bytes < worst.total - worst.peaks[0].bytes ? one : worst));
     if (outcome.fits) {
-      const free = tightest.total - tightest.peaks[0].bytes;
+      const free = fullest.total - fullest.peaks[0].bytes;
       fill('verdict', el('div', {class: 'card verdict'}, el('h2', {}, outcomeTitle(outcome)),
-        el('p', {}, `At the peak ${bytes(free)} of ${bytes(tightest.total)} are still free` +
-          `${run.all_ranks > 1 ? ` on rank ${tightest.rank}` : ''}, ${share(free, tightest.total)} of the card.`), remarks()));
+        el('p', {}, `At the peak ${bytes(free)} of ${bytes(fullest.total)} are still free` +
+          `${run.all_ranks > 1 ? ` on rank ${fullest.rank}` : ''}, ${share(free, fullest.total)} of the card.`), remarks()));
       return;
     }
-    const where = [outcome.phase && `in ${outcome.phase}`, outcome.rank !== null && `rank ${outcome.rank}`, outcome.class].filter(Boolean).join(', ');
+    const where = [outcome.phase && `Phase ${outcome.phase}`, outcome.rank !== null && `rank ${outcome.rank}`, outcome.class].filter(Boolean).join(', ');
     fill('verdict', el('div', {class: 'card verdict bad'}, el('h2', {}, outcomeTitle(outcome)),
       el('p', {}, `${where}${outcome.short_by > 0 ? `: ${bytes(outcome.short_by)} short` : ''}`),
       outcome.message ? el('p', {class: 'muted'}, outcome.message) : null,
@@ -42,9 +43,9 @@
     const totals = run.totals;
     const report = Object.fromEntries(run.engine_report);
     const tile = (name, value, more) => el('div', {class: 'tile'}, el('dt', {}, name), el('dd', {}, value, el('small', {}, more || '')));
-    const peak = run.ranks.reduce((worst, one) => (one.peaks[0].bytes > worst.peaks[0].bytes ? one : worst));
+    const peak = fullest.peaks[0];
     fill('tiles',
-      tile('Device peak', bytes(peak.peaks[0].bytes), `of ${bytes(peak.total)}, ${peak.peaks[0].during}`),
+      tile('Device peak', bytes(peak.bytes), `of ${bytes(fullest.total)}, ${moment(peak)}`),
       tile('KV cache', report.kv_tokens ? `${count(+report.kv_tokens)}` : bytes(totals.kv_pool), report.kv_tokens ? `tokens, ${bytes(totals.kv_pool)}` : ''),
       tile('KV peak use', share(totals.kv_peak, totals.kv_pool) || '–', totals.kv_peak > 0 ? `${bytes(totals.kv_peak)} at ${span(totals.kv_peak_s)}` : 'nothing was served'),
       tile('Requests', count(totals.finished), `of ${count(totals.requests)} served${totals.rejected ? `, ${count(totals.rejected)} rejected` : ''}`),
@@ -322,6 +323,7 @@
     const offer = (role) => ranks.replaceChildren(...run.ranks.map((one, i) => ({one, i})).filter(({one}) => role === undefined || one.role === role)
       .map(({one, i}) => el('option', {value: i}, name(one))));
     offer();
+    ranks.value = run.ranks.indexOf(rank);
     const nodes = [];
     if (roles.length > 1) {
       nodes.push(el('select', {id: 'role', 'aria-label': 'Role', onchange: (event) => {
