@@ -54,6 +54,7 @@ const Command& find_command(const std::string& name);
 
 Command plan_command();
 Command replay_command();
+Command report_command();
 Command explain_command();
 Command calibrate_command();
 Command list_command();

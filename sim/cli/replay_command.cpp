@@ -13,7 +13,10 @@
 #include "sim/core/units_text.hpp"
 #include "sim/report/brief.hpp"
 #include "sim/report/csv.hpp"
+#include "sim/report/finished_run.hpp"
+#include "sim/report/perfetto.hpp"
 #include "sim/report/record_json.hpp"
+#include "sim/report/report_page.hpp"
 #include "sim/report/snapshot.hpp"
 #include "sim/report/text.hpp"
 #include "sim/run/fixes.hpp"
@@ -168,6 +171,15 @@ void write_snapshots(const std::vector<RankRecord>& ranks, const OutputFolder& f
   }
 }
 
+// From the files as `oomcast report` reads them, so that a report made later is the same.
+void write_reports(const OutputFolder& folder) {
+  const report::FinishedRun run = report::read_run(folder.staged("record.json"));
+  folder.write("report.html", report::report_page(run));
+  CheckedFile trace(folder.staged("trace.pftrace"));
+  report::write_perfetto(run, trace);
+  trace.close();
+}
+
 Detail chosen_detail(const po::variables_map& values) {
   return values["detail"].as<std::string>() == "allocator" ? Detail::kAllocator : Detail::kClasses;
 }
@@ -232,6 +244,7 @@ int run(const po::variables_map& values) {
   folder.write("record.json", json);
   folder.write("config.resolved.json", record.config.dump(2) + "\n");
   folder.write("summary.txt", text);
+  write_reports(folder);
   std::cout << chosen_output(values, record.outcome.fits(), json, record_brief(record),
                              text + "Results in " + path + "\n")
             << std::flush;
