@@ -113,18 +113,36 @@ bool operator==(const PointResult& left, const PointResult& right) {
   return to_json(left) == to_json(right);
 }
 
-AnyDeployment PointRunner::resolve(const Settings& settings) const {
-  const EngineDeployment& base = base_.deployment.common();
-  launch::Launch launch = base.launch;
-  std::optional<models::GpuSpec> gpu;
-  for (const auto& [name, value] : settings) {
-    if (name == kGpuKnob) {
-      gpu = models::find_gpu(value);
-    } else if (!is_workload_knob(name)) {
-      launch::set_flag(launch, name, value);
+const launch::Launch& PointRunner::launch_with(const Settings& settings) {
+  const bool alike =
+      settings.size() == last_settings_.size() &&
+      std::equal(settings.begin(), settings.end(), last_settings_.begin(),
+                 [](const auto& now, const auto& last) {
+                   // Keys of one JSON flag may leave others behind.
+                   return now.first == last.first && now.first.find('.') == std::string::npos;
+                 });
+  if (!alike) {
+    last_launch_ = base_.deployment.common().launch;
+  }
+  const Settings last = std::exchange(last_settings_, {});  // empty while one may be refused
+  for (std::size_t i = 0; i < settings.size(); ++i) {
+    const auto& [name, value] = settings[i];
+    const bool is_flag = name != kGpuKnob && !is_workload_knob(name);
+    if (is_flag && (!alike || last[i].second != value)) {
+      launch::set_flag(last_launch_, name, value);
     }
   }
-  return gpu ? resolve_again(base, std::move(launch), std::move(*gpu))
+  last_settings_ = settings;
+  return last_launch_;
+}
+
+AnyDeployment PointRunner::resolve(const Settings& settings) {
+  const EngineDeployment& base = base_.deployment.common();
+  launch::Launch launch = launch_with(settings);
+  const auto gpu = std::find_if(settings.begin(), settings.end(),
+                                [](const auto& setting) { return setting.first == kGpuKnob; });
+  return gpu != settings.end()
+             ? resolve_again(base, std::move(launch), models::find_gpu(gpu->second))
              : resolve_again(base, std::move(launch));
 }
 

@@ -95,12 +95,16 @@ class PointRunner {
   // A setting that the engine refuses is a result: config_rejected.
   PointResult run(const Settings& settings);
   // The same with the whole plan, for fixes. Throws ConfigError for what the engine refuses.
-  [[nodiscard]] AnyDeployment resolve(const Settings& settings) const;
+  [[nodiscard]] AnyDeployment resolve(const Settings& settings);
 
  private:
   void serve(AnyDeployment deployment, const Settings& settings, PointResult& result);
+  // The launch line with these settings. Neighbours differ in few, so it starts from the last one.
+  const launch::Launch& launch_with(const Settings& settings);
 
   const PointBase& base_;
+  Settings last_settings_;
+  launch::Launch last_launch_;
   StartMemo memo_;
 };
 
