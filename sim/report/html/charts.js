@@ -89,20 +89,18 @@ oomcast.charts = (() => {
     oomcast.fill(spec.id, card(spec.title, spec.about, [...(spec.tools || []), csv], el('div', {class: 'chart'}, plot, key.node)));
 
     let cursor = spec.rest || 0;
-    key.show(cursor);
+    const show = (row) => {
+      cursor = row ?? (spec.rest || 0);
+      key.show(cursor);
+    };
+    show();
     const rows = drawnRows(spec, lines, unit);
     const graph = new Dygraph(plot, rows, {
       ...look(spec, all, unit),
       series: seriesOptions(spec, lines),
       underlayCallback: (context, area, g) => spec.level && drawLevel(context, area, g, spec.level),
-      highlightCallback: (event, x, points, row) => {
-        cursor = row;
-        key.show(row);
-      },
-      unhighlightCallback: () => {
-        cursor = spec.rest || 0;
-        key.show(cursor);
-      },
+      highlightCallback: (event, x, points, row) => linked.forEach((one) => one.show(row)),
+      unhighlightCallback: () => linked.forEach((one) => one.show()),
       clickCallback: () => spec.open && spec.open(cursor),
     });
     if (spec.marks && spec.marks.length) {
@@ -111,7 +109,7 @@ oomcast.charts = (() => {
         cssClass: mark.style ? `mark ${mark.style}` : 'mark', width: 18, height: 18, tickHeight: 4, clickHandler: mark.open})));
     }
     plot.addEventListener('keydown', (event) => keys(event, graph, cursor, (to) => graph.setSelection(to, undefined, undefined, true), spec));
-    return graph;
+    return {graph, show};
   }
 
   // A stack is drawn as sums, each filled down to the ground, the lowest last and over the others.
@@ -182,8 +180,14 @@ oomcast.charts = (() => {
   }
   const reset = (graph) => graph.resetZoom();
 
-  // Charts that share cursor and zoom, and the buttons for the zoom in the element `id`.
-  function link(graphs, id) {
+  // The charts whose numbers follow one cursor; all have the same rows.
+  let linked = [];
+
+  // Charts that share cursor and zoom, and the buttons for the zoom in the element `id`. Returns what
+  // takes them down.
+  function link(charts, id) {
+    linked = charts;
+    const graphs = charts.map((one) => one.graph);
     const sync = graphs.length > 1 ? Dygraph.synchronize(graphs, {zoom: true, selection: true, range: false}) : null;
     const button = (text, title, act) => el('button', {type: 'button', title, 'aria-label': title, onclick: () => act(graphs[0])}, text);
     oomcast.fill(id, graphs.length === 0 ? [] : [
