@@ -42,8 +42,7 @@ oomcast.charts = (() => {
     context.lineTo(area.x + area.w, Math.round(y) + 0.5);
     context.stroke();
     context.font = '12px system-ui, sans-serif';
-    context.textAlign = 'right';
-    context.fillText(level.name, area.x + area.w - 4, y - 5);
+    context.fillText(level.name, area.x + 6, y - 5);
     context.restore();
   }
 

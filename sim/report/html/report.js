@@ -68,11 +68,12 @@
     openDialog(peak.of === 'device' ? 'Most memory in use' : `Most ${peak.of}`,
       `${bytes(peak.bytes)}, ${moment(peak)}; rank ${of.rank}. All that was alive at that instant:`, liveTable(peak.live, of.total));
   }
-  function openInstant(of, index) {
+  function openInstant(of, index, failed) {
     const series = unpack(of);
-    openDialog(`At ${span(series.time[index])}`,
+    const alive = failed && run.outcome.alive.length ? [el('h3', {}, 'Tensors of the step that failed'), tensorTable(run.outcome.alive)] : [];
+    openDialog(`${failed ? 'Out of memory at' : 'At'} ${span(series.time[index])}`,
       `Rank ${of.rank}; ${count(series.running[index])} running, ${count(series.waiting[index])} waiting, a step of ${count(series.step_tokens[index])} tokens.`,
-      liveTable(series.leaves.map((leaf) => leaf[index]), of.total));
+      liveTable(series.leaves.map((leaf) => leaf[index]), of.total), ...alive);
   }
   const moment = (peak) => (peak.during === 'serving' ? `at ${span(peak.time_s)}` : `during ${peak.during}`);
 
@@ -110,7 +111,7 @@
     const peak = rank.peaks[0];
     const index = tellingRow(series);
     if (ranOut) {
-      return [{index, label: '✕', style: 'oom', title: 'Out of memory', open: () => openInstant(rank, index)}];
+      return [{index, label: '✕', style: 'oom', title: 'Out of memory', open: () => openInstant(rank, index, true)}];
     }
     if (peak.during === 'serving') {
       return [{index: rowAt(series, peak.time_s), label: '▲', title: `Peak: ${bytes(peak.bytes)}`, open: () => openPeak(rank, peak)}];
