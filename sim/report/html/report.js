@@ -30,9 +30,9 @@
       el('p', {}, `${where}${outcome.short_by > 0 ? `: ${bytes(outcome.short_by)} short` : ''}`),
       outcome.message ? el('p', {class: 'muted'}, outcome.message) : null,
       outcome.alive.length ? el('details', {}, el('summary', {}, 'Tensors of the step that failed'), tensorTable(outcome.alive)) : null,
-      outcome.fixes.length ? el('table', {}, el('thead', {}, el('tr', {}, el('th', {}, 'What would have helped, each simulated'), el('th', {}, ''))),
+      outcome.fixes.length ? el('div', {class: 'scroll'}, el('table', {}, el('thead', {}, el('tr', {}, el('th', {}, 'What would have helped, each simulated'), el('th', {}, ''))),
         el('tbody', {}, outcome.fixes.map((fix) => el('tr', {}, el('td', {}, el('code', {}, fix.change)),
-          el('td', {}, fix.frees > 0 ? `gains ${bytes(fix.frees)}` : 'needs less'))))) : null, remarks()));
+          el('td', {}, fix.frees > 0 ? `gains ${bytes(fix.frees)}` : 'needs less')))))) : null, remarks()));
   }
   const remarks = () => {
     const all = [...run.warnings.map((text) => `Warning: ${text}`), ...run.notes];
@@ -75,7 +75,7 @@
       `Rank ${of.rank}; ${count(series.running[index])} running, ${count(series.waiting[index])} waiting, a step of ${count(series.step_tokens[index])} tokens.`,
       liveTable(series.leaves.map((leaf) => leaf[index]), of.total), ...alive);
   }
-  const moment = (peak) => (peak.during === 'serving' ? `at ${span(peak.time_s)}` : `during ${peak.during}`);
+  const moment = (peak) => (peak.during === 'serving' ? `at ${span(peak.time_s)}` : `in ${peak.during}`);
 
   // ---- over time ----------------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@
         {name: 'bytes', number: true, cell: (row) => `${row.minus ? '\u2212' : ''}${bytes(row.size)}`},
         {name: 'of the card', number: true, cell: (row) => share(row.size, rank.total)},
         {name: '', style: 'bars', cell: (row) => bar(row.parts, rank.total)},
-      ], rows), engineReport()));
+      ], rows, {class: 'barred'}), engineReport()));
   }
 
   function engineReport() {
@@ -274,9 +274,9 @@
       table([
         {name: 'phase', cell: (phase) => el('button', {type: 'button', class: 'link', onclick: () => openDialog(`After ${phase.phase}`, `Rank ${rank.rank}.`, liveTable(phase.live, rank.total))}, phase.phase)},
         {name: 'used', number: true, cell: (phase) => bytes(phase.used)}, {name: 'highest', number: true, cell: (phase) => bytes(phase.peak)},
-        {name: 'torch allocated', number: true, cell: (phase) => bytes(phase.allocated)}, {name: 'torch reserved', number: true, cell: (phase) => bytes(phase.reserved)},
+        {name: 'torch allocated', number: true, style: 'wide', cell: (phase) => bytes(phase.allocated)}, {name: 'torch reserved', number: true, style: 'wide', cell: (phase) => bytes(phase.reserved)},
         {name: '', style: 'bars', cell: (phase) => bar(parts(phase), rank.total)},
-      ], phases),
+      ], phases, {class: 'barred'}),
       profile.tensors.length ? el('details', {}, el('summary', {}, `Peak of the profile run: ${profile.moment}, ${bytes(profile.tensors.reduce((all, one) => all + one.bytes, 0))} of tensors`), tensorTable(profile.tensors)) : null));
   }
 
@@ -285,11 +285,11 @@
     fill('peaks', card('Peaks', 'The highest point of the card and of each class; press a name for all that was alive at that instant.',
       csvButton('peaks', () => [['of', 'bytes', 'time_s', 'during', ...leafNames], ...rank.peaks.map((peak) => [peak.of, peak.bytes, peak.time_s, peak.during, ...peak.live])]),
       table([
-        {name: 'of', style: 'nowrap', cell: (peak) => [swatch(keyOf(peak)), el('button', {type: 'button', class: 'link', onclick: () => openPeak(rank, peak)}, peak.of === 'device' ? 'whole card' : peak.of)]},
+        {name: 'of', cell: (peak) => [swatch(keyOf(peak)), el('button', {type: 'button', class: 'link', onclick: () => openPeak(rank, peak)}, peak.of === 'device' ? 'whole card' : peak.of)]},
         {name: 'bytes', number: true, cell: (peak) => bytes(peak.bytes)},
         {name: 'when', cell: moment},
         {name: '', style: 'bars', cell: (peak) => bar([{from: 0, size: peak.bytes, colour: colour(keyOf(peak))}], rank.total)},
-      ], rank.peaks)));
+      ], rank.peaks, {class: 'barred'})));
   }
 
   // ---- what it rests on ---------------------------------------------------------------------------
@@ -297,12 +297,13 @@
   // "name = 133 +-60 MiB: what it is [where it is from]"
   function assumption(text) {
     const match = /^(\S+) = (.*?): (.*?)(?: \[(.*)\])?$/.exec(text);
-    return match ? {name: match[1], value: match[2].replace('+-', '± '), what: match[3], source: match[4] || ''} : {name: '', value: '', what: text, source: ''};
+    const unit = {kib: ' KiB', mib: ' MiB', gib: ' GiB'}[match && match[1].split('_').pop()] || '';
+    return match ? {name: match[1], value: match[2].replace(/^(\S+) \+-(.*%)$/, `$1${unit} ± $2`).replace('+-', '± '), what: match[3], source: match[4] || ''} : {name: '', value: '', what: text, source: ''};
   }
   function basis() {
-    const settings = (rows) => table([{name: 'name', cell: ([name]) => name}, {name: 'value', cell: ([, value]) => el('code', {}, value)}], rows);
+    const settings = (rows) => table([{name: 'name', cell: ([name]) => name}, {name: 'value', cell: ([, value]) => el('code', {}, value)}], rows, {class: 'compact'});
     const rows = run.assumptions.map(assumption);
-    fill('basis', card('What the numbers rest on', 'Weights, KV blocks and scheduling follow the engine exactly; these quantities are measured or assumed, each with its uncertainty.',
+    fill('basis', card('What the numbers rest on', 'Weights, KV blocks and the scheduler follow the engine\'s own arithmetic; the quantities below are measured or assumed, each with its uncertainty.',
       rows.length ? csvButton('assumptions', () => [['name', 'value', 'what', 'source'], ...rows.map((row) => [row.name, row.value, row.what, row.source])]) : [],
       rows.length ? table([{name: 'quantity', cell: (row) => row.what}, {name: 'taken as', style: 'nowrap', cell: (row) => row.value}, {name: 'from', cell: (row) => el('span', {class: 'about'}, row.source)}], rows)
         : el('p', {class: 'muted'}, 'Nothing was assumed.'),
