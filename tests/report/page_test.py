@@ -8,7 +8,9 @@ in results/reference.
 Skips (77) where Chromium or python3-websocket is not installed. --update writes new reference pictures.
 """
 import importlib.util
+import json
 import pathlib
+import shutil
 import struct
 import subprocess
 import sys
@@ -241,6 +243,42 @@ class Page(unittest.TestCase):
         self.assertGreater(self.coloured("memory")[0], 200)
         self.run_js("document.querySelector('#zoom button[title=\"Zoom in\"]').click()")
         self.assertEqual(self.zoom_of("memory"), self.zoom_of("kv"))
+
+    def edited(self, name, edit):
+        """A page of the run of two kinds of ranks with its record changed."""
+        run = self.folder / name
+        shutil.copytree(self.ranks, run)
+        record = json.loads((run / "record.json").read_text())
+        edit(record)
+        (run / "record.json").write_text(json.dumps(record))
+        subprocess.run([PROGRAM, "report", run, "--replace", "--out", run], check=True,
+                       stdout=subprocess.DEVNULL)
+        return run / "report.html"
+
+    def test_roles_narrow_the_choice_of_ranks(self):
+        def edit(record):
+            for rank in record["plan"]["ranks"]:
+                rank["role"] = "prefill" if rank["rank"] < 4 else "decode"
+        self.open(self.edited("roles", edit))
+        options = "[...document.getElementById('rank').options].map(one => one.textContent)"
+        self.assertEqual(len(self.run_js(options)), 2)
+        self.run_js("""(() => { const select = document.getElementById('role');
+            select.value = 'prefill'; select.dispatchEvent(new Event('change')); })()""")
+        self.assertEqual(self.run_js(options), ["rank 0 (stands for 4 alike)"])
+        self.run_js("document.querySelector('#peaks tbody button').click()")
+        self.assertIn("rank 0", self.run_js("document.getElementById('dialog').textContent"))
+
+    def test_text_of_the_input_stays_text(self):
+        hostile = "</script><img src=x onerror=document.title='gone'>"
+        def edit(record):
+            record["plan"]["model"] = hostile
+            record["plan"]["warnings"] = [hostile]
+            record["outcome"]["message"] = hostile
+            record["workload"][0]["source"] = hostile
+        self.open(self.edited("hostile", edit))
+        self.assertEqual(self.run_js("document.getElementById('title').textContent"), hostile)
+        self.assertIn(hostile, self.run_js("document.title"))
+        self.assertIsNone(self.run_js("document.querySelector('img[onerror]')"))
 
     def test_requests_are_sorted_and_paged(self):
         self.open(self.small / "report.html")
