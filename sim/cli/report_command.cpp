@@ -26,6 +26,20 @@ constexpr const char* kUsage =
 
 const std::vector<std::string> kFormats = {"html", "perfetto", "memory_viz", "csv"};
 
+po::options_description report_options() {
+  po::options_description options("Report");
+  options.add_options()("record", po::value<std::string>(),
+                        "folder of a replay, or its record.json")(
+      "format", po::value<std::string>()->default_value("html"),
+      "html; perfetto: a trace for ui.perfetto.dev; memory_viz: the allocator's history for "
+      "PyTorch's viewer; csv: a folder of tables")(
+      "compare", po::value<std::string>(), "a second replay: one page with both and what differs")(
+      "out", po::value<std::string>(), "file or folder to write; default: here, by the format")(
+      "replace", po::bool_switch(), "write over a file that is there")("help,h", po::bool_switch(),
+                                                                       "show this help");
+  return options;
+}
+
 struct ReportRequest {
   std::string record;
   std::string format;
@@ -158,20 +172,10 @@ std::string write_tables(const ReportRequest& request, const report::FinishedRun
 }  // namespace
 
 int run_report(const Arguments& arguments) {
-  po::options_description options("Report");
-  options.add_options()("record", po::value<std::string>(),
-                        "folder of a replay, or its record.json")(
-      "format", po::value<std::string>()->default_value("html"),
-      "html; perfetto: a trace for ui.perfetto.dev; memory_viz: the allocator's history for "
-      "PyTorch's viewer; csv: a folder of tables")(
-      "compare", po::value<std::string>(), "a second replay: one page with both and what differs")(
-      "out", po::value<std::string>(), "file or folder to write; default: here, by the format")(
-      "replace", po::bool_switch(), "write over a file that is there")("help,h", po::bool_switch(),
-                                                                       "show this help");
   po::positional_options_description positional;
   positional.add("record", 1);
   po::variables_map values;
-  if (!parse(arguments, options, kUsage, values, positional)) {
+  if (!parse(arguments, report_options(), kUsage, values, positional)) {
     return kFits;
   }
   const ReportRequest request = request_of(values);

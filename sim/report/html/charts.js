@@ -81,10 +81,10 @@ oomcast.charts = (() => {
     const unit = timeUnit(spec.time[spec.time.length - 1] || 0);
     const lines = spec.lines || [];
     const all = [...spec.series, ...lines];
-    const plot = el('div', {class: spec.tall ? 'plot tall' : 'plot', tabindex: '0', role: 'img',
+    const plot = el('div', {class: spec.tall ? 'plot tall' : 'plot', tabindex: '0', role: 'application',
       'aria-label': `${spec.title}, ${spec.unit}, over time. Arrow keys move the cursor, plus and minus zoom, 0 shows the whole run.`});
     const key = keyTable(spec);
-    const csv = csvButton(spec.id, () => [['time_s', ...all.map((s) => s.name)], ...Array.from(spec.time, (t, i) => [t, ...all.map((s) => s.values[i])])]);
+    const csv = csvButton(spec.id, () => [['time_s', ...all.map((s) => (spec.scale ? `${s.name}, bytes` : s.name))], ...Array.from(spec.time, (t, i) => [t, ...all.map((s) => s.values[i])])]);
     oomcast.fill(spec.id, card(spec.title, spec.about, [...(spec.tools || []), csv], el('div', {class: 'chart'}, plot, key.node)));
 
     let cursor = spec.rest || 0;
@@ -201,5 +201,5 @@ oomcast.charts = (() => {
     };
   }
 
-  return {chart, link, timeUnit, shortNumber};
+  return {chart, link};
 })();

@@ -34,7 +34,6 @@ const oomcast = (() => {
   }
 
   const kGiB = 2 ** 30;
-  const gib = (bytes, digits = 2) => (bytes / kGiB).toFixed(digits);
   function bytes(value) {
     const size = Math.abs(value);
     const sign = value < 0 ? '\u2212' : '';
@@ -113,5 +112,5 @@ const oomcast = (() => {
       ...run.workload].join('  ·  ');
   }
 
-  return {data, outcomeTitle, subtitle, el, column, kGiB, gib, bytes, count, share, span, signed, colour, table, csvButton, card, fill};
+  return {data, outcomeTitle, subtitle, el, column, kGiB, bytes, count, share, span, signed, colour, table, csvButton, card, fill};
 })();

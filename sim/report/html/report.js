@@ -242,7 +242,7 @@
   }
 
   function engineReport() {
-    const rows = run.engine_report.filter(([, value]) => value !== 'null');
+    const rows = run.engine_report;
     return rows.length === 0 ? null : el('details', {}, el('summary', {}, `What ${run.engine}'s own log would say`),
       table([{name: 'quantity', cell: ([name]) => name.replaceAll('_', ' ').replace(/ gib$/, ', GiB')}, {name: 'value', number: true, cell: ([, value]) => value}], rows));
   }
