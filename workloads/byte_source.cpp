@@ -121,11 +121,21 @@ class GzipInput : public ByteInput {
  public:
   explicit GzipInput(std::unique_ptr<ByteInput> raw) : raw_(std::move(raw)) {
     buffer_.push(io::gzip_decompressor(io::zlib::default_window_bits, kChunk));
-    buffer_.push(Device{raw_.get()});
+    buffer_.push(Device{raw_.get(), &ended_});
   }
   std::size_t read(char* into, std::size_t count) override {
-    const std::streamsize got = buffer_.sgetn(into, static_cast<std::streamsize>(count));
-    return got < 0 ? 0 : static_cast<std::size_t>(got);
+    try {
+      const std::streamsize got = buffer_.sgetn(into, static_cast<std::streamsize>(count));
+      return got < 0 ? 0 : static_cast<std::size_t>(got);
+    } catch (const io::gzip_error& error) {
+      // Boost's own words do not tell a file that was cut from one that was damaged.
+      const bool sums_differ =
+          error.error() == io::gzip::bad_crc || error.error() == io::gzip::bad_length;
+      if (ended_ && !sums_differ) {
+        throw CutOff();
+      }
+      throw std::runtime_error("the compressed data is damaged");
+    }
   }
 
  private:
@@ -135,12 +145,15 @@ class GzipInput : public ByteInput {
 
     std::streamsize read(char* into, std::streamsize count) {
       const std::size_t got = raw->read(into, static_cast<std::size_t>(count));
+      *ended = got == 0;
       return got == 0 ? -1 : static_cast<std::streamsize>(got);
     }
     ByteInput* raw;
+    bool* ended;
   };
 
   std::unique_ptr<ByteInput> raw_;
+  bool ended_ = false;
   io::filtering_istreambuf buffer_;
 };
 

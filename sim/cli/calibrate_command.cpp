@@ -71,23 +71,18 @@ std::string written_to(const std::string& folder, const std::string& name) {
   return (std::filesystem::path(folder) / name).string();
 }
 
-}  // namespace
-
-int run_calibrate(const Arguments& arguments) {
+po::options_description options() {
   po::options_description options = log_options();
-  options.add_options()("from-log", po::value<std::vector<std::string>>()->multitoken(),
+  options.add_options()("from-log",
+                        po::value<std::vector<std::string>>()->multitoken()->value_name("FILE"),
                         "logs of one card and engine; - is standard input")(
       "from-probes", po::bool_switch(), "measure on this machine's GPU")(
-      "out", po::value<std::string>()->default_value("."), "folder of the calibration file");
-  po::variables_map values;
-  if (!parse(
-          arguments, options,
-          "oomcast calibrate --from-log LOG...\n"
-          "  What one card and engine take beyond the presets, from startup logs, as a file for\n"
-          "  --calibration.\n",
-          values, {})) {
-    return kFits;
-  }
+      "out", po::value<std::string>()->default_value(".")->value_name("DIR"),
+      "folder of the calibration file");
+  return options;
+}
+
+int run(const po::variables_map& values) {
   if (values["from-probes"].as<bool>()) {
     throw ConfigError(Problem{"command line", "--from-probes", "", "--from-log LOG...",
                               "probes are not there yet"});
@@ -117,6 +112,22 @@ int run_calibrate(const Arguments& arguments) {
   write_file_atomically(path, text);
   std::cout << (values["json"].as<bool>() ? text : table(fit) + "Written to " + path + "\n");
   return kFits;
+}
+
+}  // namespace
+
+Command calibrate_command() {
+  return {.name = "calibrate",
+          .purpose = "from logs to a calibration file of one card and engine",
+          .synopsis = "oomcast calibrate --from-log LOG... [OPTION...]",
+          .about =
+              "What one card and engine take beyond the presets, from startup logs, as a\n"
+              "file for --calibration.",
+          .examples = {{"From two logs of one machine",
+                        "oomcast calibrate --from-log a.log b.log --out calibrations"}},
+          .options = options,
+          .word = "",
+          .run = run};
 }
 
 }  // namespace oomcast::cli

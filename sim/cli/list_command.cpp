@@ -54,35 +54,31 @@ Rows formats_rows() {
   return rows;
 }
 
-}  // namespace
+po::options_description options() {
+  po::options_description options("Options");
+  options.add_options()(
+      "topic", po::value<std::string>()->value_name("models|gpus|engines|formats"), "what to list")(
+      "json", po::bool_switch(), "print JSON")("help,h", po::bool_switch(), "show this help");
+  return options;
+}
 
-int run_list(const Arguments& arguments) {
-  static const std::vector<std::string> kKinds = {"models", "gpus", "engines", "formats"};
-  if (!arguments.empty() && (arguments.front() == "--help" || arguments.front() == "-h")) {
-    std::cout << fmt::format("oomcast list {} [--json]\n", fmt::join(kKinds, "|"));
-    return kFits;
+Rows rows_of(const std::string& topic) {
+  if (topic == "models") {
+    return models_rows();
   }
-  const bool json = arguments.size() == 2 && arguments[1] == "--json";
-  if (arguments.empty() || (arguments.size() > 1 && !json)) {
-    throw ConfigError(Problem{"command line", "list", fmt::format("{}", fmt::join(arguments, " ")),
-                              fmt::format("one of: {}", fmt::join(kKinds, ", ")), ""});
+  if (topic == "gpus") {
+    return gpus_rows();
   }
-  const std::string& kind = arguments.front();
-  Rows rows;
-  if (kind == "models") {
-    rows = models_rows();
-  } else if (kind == "gpus") {
-    rows = gpus_rows();
-  } else if (kind == "engines") {
-    rows = engines_rows();
-  } else if (kind == "formats") {
-    rows = formats_rows();
-  } else {
-    throw ConfigError(Problem{"command line", "list", kind,
-                              fmt::format("one of: {}", fmt::join(kKinds, ", ")),
-                              did_you_mean(kind, kKinds)});
+  return topic == "engines" ? engines_rows() : formats_rows();
+}
+
+int run(const po::variables_map& values) {
+  if (values.count("topic") == 0) {
+    throw ConfigError(
+        Problem{"command line", "list", "", "one of: models, gpus, engines, formats", ""});
   }
-  if (json) {
+  const Rows rows = rows_of(values["topic"].as<std::string>());
+  if (values["json"].as<bool>()) {
     OrderedJson out = OrderedJson::array();
     for (const auto& [name, about] : rows) {
       out.push_back({{"name", name}, {"about", about}});
@@ -98,6 +94,20 @@ int run_list(const Arguments& arguments) {
     std::cout << fmt::format("{:<{}}  {}\n", name, widest, about);
   }
   return kFits;
+}
+
+}  // namespace
+
+Command list_command() {
+  return {.name = "list",
+          .purpose = "models, gpus, engines or formats that are known",
+          .synopsis = "oomcast list models|gpus|engines|formats [--json]",
+          .about = "What the built-in catalogs hold.",
+          .examples = {{"Cards with their memory and other names", "oomcast list gpus"}},
+          .options = options,
+          .word = "topic",
+          .most_words = 1,
+          .run = run};
 }
 
 }  // namespace oomcast::cli

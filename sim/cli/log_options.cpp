@@ -7,20 +7,21 @@ namespace oomcast::cli {
 
 po::options_description log_options() {
   po::options_description options("What the log does not tell");
-  options.add_options()("launch", po::value<std::string>(),
+  const auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
+  options.add_options()("launch", text("LINE"),
                         "engine launch line, or @file; default: the flags that the log prints")(
-      "gpu", po::value<std::string>()->default_value(""),
+      "gpu", text("GPU")->default_value("", ""),
       "card; default: as the log names it or its memory tells")(
-      "engine-version", po::value<std::string>()->default_value(""),
+      "engine-version", text("VERSION")->default_value("", ""),
       "engine version; default: as the log says, else by its wording")(
-      "model-config", po::value<std::string>()->default_value(""),
-      "config.json or its folder; default: the catalog")("other-gpu-use", po::value<std::string>(),
+      "model-config", text("FILE")->default_value("", ""),
+      "config.json or its folder; default: the catalog")("other-gpu-use", text("SIZE"),
                                                          "memory held by other processes")(
-      "gpu-total", po::value<std::string>(), "total memory the card really shows")(
-      "free-at-start", po::value<std::string>(), "free memory before the start")(
-      "assume", po::value<std::vector<std::string>>()->composing(),
+      "gpu-total", text("SIZE"), "total memory the card really shows")(
+      "free-at-start", text("SIZE"), "free memory before the start")(
+      "assume", po::value<std::vector<std::string>>()->composing()->value_name("NAME=VALUE"),
       "take a quantity as given (see: oomcast plan --help)")(
-      "data", po::value<std::string>(), "folder whose files replace the built-in data")(
+      "data", text("DIR"), "folder whose files replace the built-in data")(
       "json", po::bool_switch(), "print JSON")("help,h", po::bool_switch(), "show this help");
   return options;
 }

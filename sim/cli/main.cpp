@@ -1,7 +1,7 @@
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <cstdio>
+#include <iostream>
 #include <new>
 
 #include "sim/cli/command.hpp"
@@ -13,53 +13,22 @@ namespace {
 
 constexpr int kInterrupted = 130;  // as a shell reports Ctrl-C
 
-constexpr const char* kUsage =
-    "oomcast forecasts the GPU memory of LLM serving over time.\n"
-    "\n"
-    "  oomcast plan    startup of one deployment: classes, phases, KV capacity\n"
-    "  oomcast replay  startup, then a request trace: timeline, peaks, outcome\n"
-    "  oomcast report RECORD     a finished replay as HTML, Perfetto trace, CSV\n"
-    "  oomcast explain LOG       an engine's log or out-of-memory text: causes and fixes\n"
-    "  oomcast calibrate         from logs to a calibration file of one card and engine\n"
-    "  oomcast list    models | gpus | engines | formats\n"
-    "\n"
-    "  oomcast COMMAND --help shows the options. Exit codes: 0 it fits, 2 bad input,\n"
-    "  3 it does not fit or runs out of memory, 1 a bug in oomcast.\n";
-
-int dispatch(const std::string& command, const Arguments& arguments) {
-  if (command == "plan") {
-    return run_plan(arguments);
-  }
-  if (command == "replay") {
-    return run_replay(arguments);
-  }
-  if (command == "report") {
-    return run_report(arguments);
-  }
-  if (command == "explain") {
-    return run_explain(arguments);
-  }
-  if (command == "calibrate") {
-    return run_calibrate(arguments);
-  }
-  if (command == "list") {
-    return run_list(arguments);
-  }
-  if (command == "--help" || command == "-h" || command == "help") {
-    fmt::print("{}", kUsage);
+int dispatch(const std::string& name, const Arguments& arguments) {
+  if (name == "--help" || name == "-h") {
+    std::cout << overview();
     return kFits;
   }
-  if (command == "--version") {
-    fmt::print("oomcast {}\n", OOMCAST_VERSION);
+  if (name == "--version") {
+    std::cout << fmt::format("oomcast {}\n", OOMCAST_VERSION);
     return kFits;
   }
-  static const std::vector<std::string> kCommands = {"plan",    "replay",    "report",
-                                                     "explain", "calibrate", "list"};
-  static const std::vector<std::string> kToCome = {"sweep", "limit"};
-  const bool to_come = std::find(kToCome.begin(), kToCome.end(), command) != kToCome.end();
-  throw ConfigError(Problem{
-      "command line", "command", command, "plan, replay, report, explain, calibrate or list",
-      to_come ? "this command is not there yet" : did_you_mean(command, kCommands)});
+  const Command& command = find_command(name);
+  const auto values = parse(command, arguments);
+  if (!values) {
+    std::cout << help_text(command);
+    return kFits;
+  }
+  return command.run(*values);
 }
 
 int guarded(const std::string& command, const Arguments& arguments) {
@@ -92,7 +61,8 @@ int main(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "--help";
   const oomcast::cli::Arguments arguments(argv + (argc > 1 ? 2 : 1), argv + argc);
   const int code = oomcast::cli::guarded(command, arguments);
-  if (std::fflush(stdout) != 0) {
+  std::cout.flush();
+  if (std::fflush(stdout) != 0 || !std::cout) {
     fmt::print(stderr, "oomcast: standard output: expected a place that can be written\n");
     return oomcast::cli::kBadInput;
   }

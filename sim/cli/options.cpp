@@ -1,13 +1,16 @@
 #include <fmt/format.h>
 
-#include <iostream>
+#include <algorithm>
+#include <boost/algorithm/string/split.hpp>
 
 #include "models/data.hpp"
+#include "models/gpu.hpp"
 #include "sim/allocator/device.hpp"
 #include "sim/cli/command.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
 #include "sim/launch/launch.hpp"
+#include "workloads/request_stream.hpp"
 
 namespace oomcast::cli {
 namespace {
@@ -20,6 +23,25 @@ std::vector<std::string> names_of(const po::options_description& options) {
     names.push_back("--" + option->long_name());
   }
   return names;
+}
+
+void refuse_other_choices(const Command& command, const po::options_description& options,
+                          const po::variables_map& values) {
+  Problems problems;
+  for (const auto& option : options.options()) {
+    const std::vector<std::string> names = choices(value_name(*option));
+    const auto given = values.find(option->long_name());
+    if (names.empty() || given == values.end()) {
+      continue;
+    }
+    const auto& text = given->second.as<std::string>();
+    if (std::find(names.begin(), names.end(), text) == names.end()) {
+      const std::string& name = option->long_name();
+      problems.add({kCommandLine, name == command.word ? command.name : "--" + name, text,
+                    fmt::format("one of: {}", fmt::join(names, ", ")), did_you_mean(text, names)});
+    }
+  }
+  problems.raise_if_any();
 }
 
 }  // namespace
@@ -43,30 +65,76 @@ std::optional<Bytes> bytes_option(const po::variables_map& values, const char* n
 
 po::options_description deployment_options() {
   po::options_description options("Deployment");
-  options.add_options()("launch", po::value<std::string>(),
+  const auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
+  options.add_options()("launch", text("LINE"),
                         "engine launch line as pasted into a shell, or @file")(
-      "gpu", po::value<std::string>(), "card, e.g. H100-80GB (see: oomcast list gpus)")(
-      "engine-version", po::value<std::string>()->default_value(""),
+      "gpu", text("GPU"), "card, e.g. H100-80GB (see: oomcast list gpus)")(
+      "engine-version", text("VERSION")->default_value("", ""),
       "engine version; default: image tag in the line, else the newest known")(
-      "model-config", po::value<std::string>()->default_value(""),
+      "model-config", text("FILE")->default_value("", ""),
       "config.json or its folder; default: the catalog, by the model in the line")(
-      "other-gpu-use", po::value<std::string>(), "memory held by other processes, e.g. 1.5GiB")(
-      "gpu-total", po::value<std::string>(), "total memory the card really shows, e.g. 79.19GiB")(
-      "free-at-start", po::value<std::string>(), "free memory before the start, e.g. 78.6GiB")(
-      "assume", po::value<std::vector<std::string>>()->composing(),
+      "other-gpu-use", text("SIZE"), "memory held by other processes, e.g. 1.5GiB")(
+      "gpu-total", text("SIZE"), "total memory the card really shows, e.g. 79.19GiB")(
+      "free-at-start", text("SIZE"), "free memory before the start, e.g. 78.6GiB")(
+      "assume", po::value<std::vector<std::string>>()->composing()->value_name("NAME=VALUE"),
       "take a quantity as given: available_kv_gib=X, non_torch_gib=X, activation_peak_gib=X, "
       "graph_gib=X, avail_after_load_gib=X, free_for_kv_gib=X, cache_pool_gib=X, "
-      "compile_cache=warm (repeatable)")("calibration", po::value<std::string>(),
+      "compile_cache=warm (repeatable)")("calibration", text("FILE"),
                                          "calibration file of this card")(
-      "data", po::value<std::string>(), "folder whose files replace the built-in data")(
-      "seed", po::value<std::uint64_t>()->default_value(1), "seed of everything random")(
-      "json", po::bool_switch(), "print JSON")("help,h", po::bool_switch(), "show this help");
+      "data", text("DIR"), "folder whose files replace the built-in data")(
+      "seed", po::value<std::uint64_t>()->default_value(1)->value_name("N"),
+      "seed of everything random")("json", po::bool_switch(), "print JSON")(
+      "help,h", po::bool_switch(), "show this help");
   return options;
 }
 
-bool parse(const Arguments& arguments, const po::options_description& options,
-           const std::string& usage, po::variables_map& values,
-           const po::positional_options_description& positional) {
+std::string value_name(const po::option_description& option) {
+  if (option.semantic()->max_tokens() == 0) {
+    return "";
+  }
+  const std::string shown = option.semantic()->name();  // "FILE", or "FILE (=default)"
+  return shown.substr(0, shown.find(' '));
+}
+
+std::vector<std::string> choices(const std::string& value_name) {
+  std::vector<std::string> names;
+  if (value_name.find('|') != std::string::npos) {
+    boost::split(names, value_name, [](char letter) { return letter == '|'; });
+  }
+  return names;
+}
+
+std::vector<std::string> offered(const std::string& value_name) {
+  if (value_name == "COMMAND") {
+    return command_names();
+  }
+  std::vector<std::string> names = choices(value_name);
+  if (value_name == "GPU") {
+    for (const std::string& gpu : models::gpu_names()) {
+      const std::vector<std::string> aliases = models::find_gpu(gpu).aliases;
+      std::copy_if(aliases.begin(), aliases.end(), std::back_inserter(names),
+                   [](const std::string& name) { return name.find(' ') == std::string::npos; });
+    }
+    std::sort(names.begin(), names.end());
+  } else if (value_name == "FORMAT") {
+    for (const workloads::TraceFormat& format : workloads::trace_formats()) {
+      names.emplace_back(format.name);
+    }
+  }
+  return names;
+}
+
+std::string brief(const std::string& description) {
+  return description.substr(0, std::min(description.find(';'), description.find(" (")));
+}
+
+std::optional<po::variables_map> parse(const Command& command, const Arguments& arguments) {
+  const po::options_description options = command.options();
+  po::positional_options_description positional;
+  if (command.most_words != 0) {
+    positional.add(command.word.c_str(), command.most_words);
+  }
+  po::variables_map values;
   try {
     const auto style =
         po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
@@ -83,16 +151,19 @@ bool parse(const Arguments& arguments, const po::options_description& options,
                               did_you_mean(error.get_option_name(), names_of(options))});
   } catch (const po::too_many_positional_options_error&) {
     throw ConfigError(Problem{kCommandLine, "", fmt::format("{}", fmt::join(arguments, " ")),
-                              "options only, each with its own value",
-                              "quote a launch line as one word"});
+                              command.synopsis, "quote a launch line as one word"});
   } catch (const po::error& error) {
-    throw ConfigError(Problem{kCommandLine, "", error.what(), "valid options", "see --help"});
+    throw ConfigError(Problem{kCommandLine, "", error.what(), "valid options",
+                              "see: oomcast help " + command.name});
   }
   if (values["help"].as<bool>()) {
-    std::cout << usage << "\n" << options;
-    return false;
+    return std::nullopt;
   }
-  return true;
+  refuse_other_choices(command, options, values);
+  if (values.count("brief") != 0 && values["brief"].as<bool>() && values["json"].as<bool>()) {
+    throw ConfigError(Problem{kCommandLine, "--brief", "", "either --brief or --json", ""});
+  }
+  return values;
 }
 
 DeploymentChoice resolve_deployment(const po::variables_map& values) {

@@ -2,26 +2,24 @@
 
 #include "sim/cli/command.hpp"
 #include "sim/core/atomic_output.hpp"
+#include "sim/report/brief.hpp"
 #include "sim/report/text.hpp"
 #include "sim/run/explain_peak.hpp"
 
 namespace oomcast::cli {
+namespace {
 
-int run_plan(const Arguments& arguments) {
+po::options_description options() {
   po::options_description options = deployment_options();
   options.add_options()("explain-peak", po::bool_switch(),
                         "the profile run's peak tensor by tensor, with formulas and live ranges")(
-      "out", po::value<std::string>(),
+      "out", po::value<std::string>()->value_name("DIR"),
       "new folder for plan.json, config.resolved.json and summary.txt");
-  po::variables_map values;
-  if (!parse(
-          arguments, options,
-          "oomcast plan --launch LINE --gpu NAME\n"
-          "  Startup of one deployment: where every byte goes, and how many KV tokens are left.\n"
-          "  oomcast plan --launch \"vllm serve Qwen/Qwen3-8B -tp 2\" --gpu L40S\n",
-          values)) {
-    return kFits;
-  }
+  add_brief(options);
+  return options;
+}
+
+int run(const po::variables_map& values) {
   const Plan plan = make_plan(resolve_deployment(values).deployment);
   OrderedJson json = plan_json(plan);
   if (values["explain-peak"].as<bool>()) {
@@ -34,8 +32,28 @@ int run_plan(const Arguments& arguments) {
     folder.write("summary.txt", plan_text(json));
     folder.commit();
   }
-  std::cout << (values["json"].as<bool>() ? json.dump(2) + "\n" : plan_text(json));
+  std::cout << chosen_output(values, plan.outcome().fits(), json.dump(2) + "\n", plan_brief(json),
+                             plan_text(json));
   return plan.outcome().fits() ? kFits : kDoesNotFit;
+}
+
+}  // namespace
+
+Command plan_command() {
+  return {.name = "plan",
+          .purpose = "startup of one deployment: classes, phases, KV capacity",
+          .synopsis = "oomcast plan --launch LINE --gpu GPU [OPTION...]",
+          .about =
+              "Startup of one deployment: where every byte goes, and how many KV tokens are\n"
+              "left.",
+          .examples = {{"Two cards, tensor parallel",
+                        "oomcast plan --launch \"vllm serve Qwen/Qwen3-8B -tp 2\" --gpu L40S"},
+                       {"Flags as given, but less memory for the cache than the engine would take",
+                        "oomcast plan --launch \"vllm serve Qwen/Qwen3-8B\" --gpu H100-80GB "
+                        "--assume available_kv_gib=20"}},
+          .options = options,
+          .word = "",
+          .run = run};
 }
 
 }  // namespace oomcast::cli

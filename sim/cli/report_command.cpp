@@ -16,30 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kUsage =
-    "oomcast report RECORD [--format html|perfetto|memory_viz|csv] [--compare RECORD] [--out "
-    "PATH]\n"
-    "  A finished replay, named by its folder or its record.json, as something to look at.\n"
-    "  oomcast report results/RUN --out report.html\n"
-    "  oomcast report results/A --compare results/B --out compared.html\n"
-    "  oomcast report results/RUN --format perfetto --out run.pftrace   for ui.perfetto.dev\n";
-
-const std::vector<std::string> kFormats = {"html", "perfetto", "memory_viz", "csv"};
-
-po::options_description report_options() {
-  po::options_description options("Report");
-  options.add_options()("record", po::value<std::string>(),
-                        "folder of a replay, or its record.json")(
-      "format", po::value<std::string>()->default_value("html"),
-      "html; perfetto: a trace for ui.perfetto.dev; memory_viz: the allocator's history for "
-      "PyTorch's viewer; csv: a folder of tables")(
-      "compare", po::value<std::string>(), "a second replay: one page with both and what differs")(
-      "out", po::value<std::string>(), "file or folder to write; default: here, by the format")(
-      "replace", po::bool_switch(), "write over a file that is there")("help,h", po::bool_switch(),
-                                                                       "show this help");
-  return options;
-}
-
 struct ReportRequest {
   std::string record;
   std::string format;
@@ -52,10 +28,6 @@ ReportRequest request_of(const po::variables_map& values) {
   ReportRequest request;
   Problems problems;
   request.format = values["format"].as<std::string>();
-  if (std::find(kFormats.begin(), kFormats.end(), request.format) == kFormats.end()) {
-    problems.add({"command line", "--format", request.format, "html, perfetto, memory_viz or csv",
-                  did_you_mean(request.format, kFormats)});
-  }
   if (values.count("record") == 0) {
     problems.add({"command line", "RECORD", "", "the folder of a replay, or its record.json", ""});
   } else {
@@ -169,15 +141,23 @@ std::string write_tables(const ReportRequest& request, const report::FinishedRun
   return folder.path();
 }
 
-}  // namespace
+po::options_description options() {
+  po::options_description options("Report");
+  options.add_options()("record", po::value<std::string>()->value_name("FILE"),
+                        "folder of a replay, or its record.json")(
+      "format",
+      po::value<std::string>()->default_value("html")->value_name("html|perfetto|memory_viz|csv"),
+      "html; perfetto: a trace for ui.perfetto.dev; memory_viz: the allocator's history for "
+      "PyTorch's viewer; csv: a folder of tables")(
+      "compare", po::value<std::string>()->value_name("FILE"),
+      "a second replay: one page with both and what differs")(
+      "out", po::value<std::string>()->value_name("FILE"),
+      "file or folder to write; default: here, by the format")("replace", po::bool_switch(),
+                                                               "write over a file that is there");
+  return options;
+}
 
-int run_report(const Arguments& arguments) {
-  po::positional_options_description positional;
-  positional.add("record", 1);
-  po::variables_map values;
-  if (!parse(arguments, report_options(), kUsage, values, positional)) {
-    return kFits;
-  }
+int run(const po::variables_map& values) {
   const ReportRequest request = request_of(values);
   const report::FinishedRun run = report::read_run(request.record);
   std::optional<report::FinishedRun> other;
@@ -191,6 +171,27 @@ int run_report(const Arguments& arguments) {
   std::cout << written << "\n";
   const bool fits = run.outcome.fits && (!other || other->outcome.fits);
   return fits ? kFits : kDoesNotFit;
+}
+
+}  // namespace
+
+Command report_command() {
+  return {
+      .name = "report",
+      .purpose = "a finished replay as HTML, Perfetto trace, CSV",
+      .synopsis = "oomcast report RECORD [OPTION...]",
+      .about =
+          "A finished replay, named by its folder or its record.json, as something to\n"
+          "look at.",
+      .examples = {{"A page to open in a browser", "oomcast report results/RUN --out report.html"},
+                   {"Two replays side by side",
+                    "oomcast report results/A --compare results/B --out compared.html"},
+                   {"A trace for ui.perfetto.dev",
+                    "oomcast report results/RUN --format perfetto --out run.pftrace"}},
+      .options = options,
+      .word = "record",
+      .most_words = 1,
+      .run = run};
 }
 
 }  // namespace oomcast::cli

@@ -7,12 +7,12 @@
 #include <cmath>
 
 #include "sim/core/units_text.hpp"
+#include "sim/report/strips.hpp"
 
 namespace oomcast {
 namespace {
 
 constexpr std::size_t kBarWidth = 36;
-constexpr std::size_t kSparkWidth = 64;
 
 Bytes bytes_at(const OrderedJson& json, const char* key) {
   return Bytes{json.at(key).get<std::int64_t>()};
@@ -192,23 +192,6 @@ std::string percentile_row(const char* name, const LogHistogram& nanos) {
                      span(nanos.quantile(0.9)), span(nanos.quantile(0.99)), span(nanos.largest()));
 }
 
-// Most KV in use within equal slices of the run, as a share of its peak.
-std::vector<double> kv_over_time(const RankRecord& rank, Bytes peak) {
-  std::vector<double> values(kSparkWidth, 0.0);
-  if (rank.timeline.empty()) {
-    return values;
-  }
-  const auto end = rank.timeline.back().at.since_start().count() + 1;
-  for (const TimelineRow& row : rank.timeline) {
-    const auto slice =
-        static_cast<std::size_t>(static_cast<double>(row.at.since_start().count()) /
-                                 static_cast<double>(end) * static_cast<double>(kSparkWidth));
-    values[std::min(slice, kSparkWidth - 1)] =
-        std::max(values[std::min(slice, kSparkWidth - 1)], share(row.kv_used, peak));
-  }
-  return values;
-}
-
 std::string serving(const RunRecord& record) {
   const RunTotals& totals = record.totals;
   const double seconds = static_cast<double>(totals.makespan.count()) * 1e-9;
@@ -236,14 +219,11 @@ std::string serving(const RunRecord& record) {
   out += percentile_row("time to first token", totals.ttft);
   out += percentile_row("time per output token", totals.tpot);
   out += percentile_row("latency", totals.latency);
+  out += strips(record);
   if (!record.ranks.empty()) {
     const RankRecord& rank = record.ranks.front();
-    out += fmt::format("\nKV in use over time (full bar: the peak, {:.1f} % of {} at {})\n  {}\n",
-                       100 * share(totals.kv_peak, totals.kv_pool), format_bytes(totals.kv_pool),
-                       format_span(totals.kv_peak_at - SimTime{}),
-                       sparkline(kv_over_time(rank, totals.kv_peak), kSparkWidth));
     const Peak& peak = rank.device_peak;
-    out += fmt::format("Device peak {} of {} ({:.2f} GiB headroom), during {}\n",
+    out += fmt::format("\nDevice peak {} of {} ({:.2f} GiB headroom), during {}\n",
                        format_bytes(peak.bytes), format_bytes(rank.device_total),
                        to_gib(rank.device_total - peak.bytes), peak.during);
   }
@@ -302,45 +282,40 @@ std::string explained_peaks(const OrderedJson& stages) {
 }
 
 std::string budget_part(const OrderedJson& plan) {
-  std::string out = title(plan);
-  if (!plan.at("ranks").empty()) {
-    const OrderedJson& rank = plan.at("ranks").front();
-    out += budget(rank) + phases(rank) + profile_peak(rank);
+  return title(plan) + (plan.at("ranks").empty() ? "" : budget(plan.at("ranks").front()));
+}
+
+std::string startup_part(const OrderedJson& plan) {
+  if (plan.at("ranks").empty()) {
+    return "";
   }
-  const OrderedJson& report = plan.at("engine_report");
-  return out + capacity(report, plan.at("kv_groups").get<int>()) + engine_log(report);
+  const OrderedJson& rank = plan.at("ranks").front();
+  return phases(rank) + profile_peak(rank);
+}
+
+std::string capacity_part(const OrderedJson& plan) {
+  return capacity(plan.at("engine_report"), plan.at("kv_groups").get<int>());
 }
 
 }  // namespace
-
-std::string sparkline(const std::vector<double>& values, std::size_t width) {
-  static constexpr std::array<const char*, 9> kLevels = {" ", "▁", "▂", "▃", "▄",
-                                                         "▅", "▆", "▇", "█"};
-  std::string out;
-  for (std::size_t i = 0; i < width && !values.empty(); ++i) {
-    const std::size_t begin = i * values.size() / width;
-    const std::size_t end = std::max(begin + 1, (i + 1) * values.size() / width);
-    const double most = *std::max_element(values.begin() + static_cast<std::ptrdiff_t>(begin),
-                                          values.begin() + static_cast<std::ptrdiff_t>(end));
-    const double clamped = std::clamp(most, 0.0, 1.0);
-    // Anything above nothing shows.
-    const auto level = static_cast<std::size_t>(std::ceil(clamped * 8.0));
-    out += kLevels[level];
-  }
-  return out;
-}
 
 std::string plan_text(const OrderedJson& plan) {
   if (plan.contains("explain_peak")) {
     return title(plan) + explained_peaks(plan.at("explain_peak")) + warnings(plan) +
            outcome_text(plan.at("outcome"));
   }
-  return budget_part(plan) + warnings(plan) + outcome_text(plan.at("outcome"));
+  return budget_part(plan) + startup_part(plan) + capacity_part(plan) +
+         engine_log(plan.at("engine_report")) + warnings(plan) + outcome_text(plan.at("outcome"));
 }
 
 std::string record_text(const RunRecord& record) {
   std::string out = workload(record.workload) + budget_part(record.plan);
-  out += serving(record) + warnings(record.plan) + outcome_text(record.outcome_json);
+  // What served needs no account of its startup: one screen is enough. `plan` has it.
+  if (!record.plan.at("outcome").at("fits").get<bool>()) {
+    out += startup_part(record.plan);
+  }
+  out += capacity_part(record.plan) + serving(record) + warnings(record.plan) +
+         outcome_text(record.outcome_json);
   return out + fmt::format("\nDigest {}\n", record.digest);
 }
 

@@ -13,7 +13,4 @@ std::string plan_text(const OrderedJson& plan);
 // Whole run, the plan's budget included.
 std::string record_text(const RunRecord& record);
 
-// Eight-level bars of the values, `width` of them, each the largest of its share; values in [0, 1].
-std::string sparkline(const std::vector<double>& values, std::size_t width);
-
 }  // namespace oomcast

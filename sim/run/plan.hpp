@@ -57,6 +57,10 @@ AnyDeployment resolve_input(const DeploymentInput& input);
 // The same card and model with another launch. Throws ConfigError.
 AnyDeployment resolve_again(const EngineDeployment& deployment, launch::Launch launch);
 
+// ... and on another card.
+AnyDeployment resolve_again(const EngineDeployment& deployment, launch::Launch launch,
+                            models::GpuSpec gpu);
+
 // A deployment and its startup.
 class Plan {
  public:
@@ -86,13 +90,18 @@ class Plan {
   [[nodiscard]] const Engine* as() const {
     return std::get_if<Engine>(&engine_);
   }
+  [[nodiscard]] const Engines& engine() const { return engine_; }
+  [[nodiscard]] Engines& engine() { return engine_; }
 
  private:
   Engines engine_;
 };
 
-// Startup alone.
-Plan start(AnyDeployment deployment);
+// What startups of a search share (see vllm::StartupMemo; other engines' are simulated anew).
+using StartMemo = vllm::StartupMemo;
+
+// Startup alone. With a memo not for replays.
+Plan start(AnyDeployment deployment, StartMemo* memo = nullptr);
 // Startup of a deployment; with fixes tried out where it does not fit.
 Plan make_plan(AnyDeployment deployment);
 
@@ -103,6 +112,7 @@ OrderedJson config_json(const EngineDeployment& deployment);
 OrderedJson outcome_json(const Outcome& outcome);
 
 // Step times of the deployment's card, model and engine: the roofline.
-std::unique_ptr<StepTimeModel> step_time_model(const vllm::Deployment& deployment);
+std::unique_ptr<StepTimeModel> step_time_model(const AnyDeployment& deployment);
+std::unique_ptr<StepTimeModel> step_time_model(const Plan& plan);
 
 }  // namespace oomcast

@@ -20,6 +20,7 @@ Timeline::Values Timeline::values_of(const TimelineRow& row) {
           row.kv_used.count(),
           row.running,
           row.waiting,
+          row.step_tokens,
           -row.kv_used.count()};
 }
 

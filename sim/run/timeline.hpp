@@ -56,8 +56,16 @@ class Timeline {
 
  private:
   // What a bucket keeps an extreme of.
-  enum Measure : std::size_t { kDevice, kAllocated, kKv, kRunning, kWaiting, kLeastKv };
-  static constexpr std::size_t kMeasures = 6;
+  enum Measure : std::size_t {
+    kDevice,
+    kAllocated,
+    kKv,
+    kRunning,
+    kWaiting,
+    kStepTokens,
+    kLeastKv
+  };
+  static constexpr std::size_t kMeasures = 7;
   using Values = std::array<std::int64_t, kMeasures>;
 
   struct Extreme {

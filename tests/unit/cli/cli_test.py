@@ -108,6 +108,31 @@ class Cli(unittest.TestCase):
         self.assertEqual((a / "requests.csv").read_bytes(),
                          (self.root / "b" / "requests.csv").read_bytes())
 
+    def test_a_pipe_as_a_word(self):
+        with open(SAMPLE, "rb") as pipe:
+            done = self.run_oomcast("replay", "-", *LLAMA, "--out", "a", stdin=pipe)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        by_name = self.replay("b", "--trace", SAMPLE)
+        self.assertEqual((self.root / "a" / "requests.csv").read_bytes(),
+                         (by_name / "requests.csv").read_bytes())
+
+    def test_broken_pipes(self):
+        packed = gzip.compress(SAMPLE.read_bytes())
+        damaged = packed[:2000] + bytes([packed[2000] ^ 255]) + packed[2001:]
+        for name, content, mention in (("empty", b"", "at least one row"),
+                                       ("cut", packed[:3000], "ends in the middle"),
+                                       ("damaged", damaged, "damaged")):
+            path = self.root / name
+            path.write_bytes(content)
+            with self.subTest(name), open(path, "rb") as pipe:
+                self.refuses("replay", "-", *LLAMA, "--out", "out", stdin=pipe,
+                             mentions=["standard input", mention])
+        closed = subprocess.run(["bash", "-c", '"$@" <&-', "bash", PROGRAM, "replay", "-", *LLAMA],
+                                cwd=self.root, capture_output=True, check=False)
+        self.assertEqual((closed.returncode, closed.stdout), (2, b""))
+        self.assertIn(b"standard input", closed.stderr)
+        self.refuses("replay", "-", "--trace", "-", *LLAMA, mentions=["at most once"])
+
     def read_snapshot(self, path, record):
         """The pickle, its sums held against the rank's own statistics."""
         with open(path, "rb") as file:
@@ -249,7 +274,7 @@ class Cli(unittest.TestCase):
 
     def test_unknown_detail(self):
         self.refuses("replay", *LLAMA, "--trace", SAMPLE, "--detail", "alocator",
-                     mentions=["--detail", "classes or allocator", "alocator"])
+                     mentions=["--detail", "classes, allocator", "alocator"])
 
     def test_exit_3_when_it_does_not_fit(self):
         words = ["--launch", "vllm serve Qwen/Qwen3-14B", "--gpu", "RTX4090"]
@@ -258,6 +283,60 @@ class Cli(unittest.TestCase):
         self.assertEqual(done.returncode, 3, done.stderr)
         record = json.loads((self.root / "r" / "record.json").read_text())
         self.assertFalse(record["outcome"]["fits"])
+
+    def test_brief(self):
+        def brief(*words, github=None):
+            env = {k: v for k, v in os.environ.items() if k != "GITHUB_ACTIONS"}
+            env.update({"GITHUB_ACTIONS": github} if github else {})
+            done = subprocess.run([PROGRAM, *map(str, words), "--brief"], capture_output=True,
+                                  check=False, cwd=self.root, env=env, text=True)
+            return done.returncode, done.stdout
+        plan = json.loads(self.run_oomcast("plan", *LLAMA, "--json").stdout)
+        tokens = plan["engine_report"]["kv_tokens"]
+        rank = plan["ranks"][0]
+        free = (rank["total_bytes"] - sum(rank["at_ready"].values())) / 2**30
+        fits = f"fits: {tokens:,} KV tokens, {free:.2f} GiB free\n"
+        self.assertEqual(brief("plan", *LLAMA), (0, fits))
+        self.assertEqual(brief("plan", *LLAMA, github="true"), (0, fits))
+
+        small = ["plan", "--launch", "vllm serve Qwen/Qwen3-14B", "--gpu", "RTX4090"]
+        outcome = json.loads(self.run_oomcast(*small, "--json").stdout)["outcome"]
+        code, line = brief(*small)
+        self.assertEqual((code, line.count("\n")), (3, 1))
+        for word in ("does not fit: ", outcome["kind"], outcome["phase"], outcome["class"]):
+            self.assertIn(word, line)
+        for fix in outcome["fixes"][:1]:
+            self.assertTrue(line.endswith(f"; try {fix['change']}\n"))
+        self.assertEqual(brief(*small, github="true"),
+                         (3, f"{line}::error title=oomcast::{line}"))
+        self.assertEqual(brief(*small, github="false"), (3, line))
+
+        code, line = brief("replay", *LLAMA, SAMPLE, "--requests", "20", "--out", "r")
+        self.assertEqual(code, 0)
+        self.assertTrue(line.startswith("fits: 20 of 20 requests served, KV peak "), line)
+        self.assertEqual(line.count("\n"), 1)
+        self.refuses("plan", *LLAMA, "--json", "--brief", mentions=["--brief", "--json"])
+
+    def test_summary_shows_the_run_over_time(self):
+        """Each strip against timeline.csv: the most of its slice, a full bar the most of all."""
+        out = self.replay("run", "--trace", SAMPLE, "--rate-scale", "20")
+        lines = (out / "summary.txt").read_text().splitlines()
+        self.assertLess(len(lines), 60)
+        rows = read_csv(out / "timeline.csv")
+        end = max(float(row["time_s"]) for row in rows) + 1e-9
+        for name, column in (("KV in use", "kv_used_bytes"), ("running", "running"),
+                             ("waiting", "waiting"), ("step tokens", "step_tokens")):
+            most = [0] * 64
+            for row in rows:
+                slice_ = min(int(float(row["time_s"]) / end * 64), 63)
+                most[slice_] = max(most[slice_], int(row[column]))
+            peak = max(most)
+            self.assertGreater(peak, 0, name)
+            bars = "".join(" ▁▂▃▄▅▆▇█"[-(-value * 8 // peak)] for value in most)
+            line = next(line for line in lines if line.startswith(f"  {name} "))
+            self.assertEqual(line[14:78], bars, name)
+            if column != "kv_used_bytes":
+                self.assertEqual(line[80:], f"{peak:,}")
 
     def test_lists(self):
         for kind in ("models", "gpus", "engines", "formats"):

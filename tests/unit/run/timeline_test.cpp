@@ -29,6 +29,7 @@ TEST(Timeline, NeverLosesAPeakAndStaysBounded) {
   RandomStream stream = random_stream(5, "timeline");
   std::int64_t most_kv = 0;
   std::int64_t most_device = 0;
+  std::int64_t most_tokens = 0;
   std::int64_t at = 0;
   for (int i = 0; i < 300'000; ++i) {
     at += uniform_int(stream, 0, 20'000'000);
@@ -36,21 +37,27 @@ TEST(Timeline, NeverLosesAPeakAndStaysBounded) {
     const std::int64_t device = uniform_int(stream, 0, 1'000'000'000);
     most_kv = std::max(most_kv, kv);
     most_device = std::max(most_device, device);
-    timeline.offer(row_at(at, kv, device));
+    TimelineRow row = row_at(at, kv, device);
+    row.step_tokens = uniform_int(stream, 0, 1'000'000'000);
+    most_tokens = std::max(most_tokens, row.step_tokens);
+    timeline.offer(row);
   }
   const std::vector<TimelineRow> rows = timeline.rows();
-  EXPECT_LE(rows.size(), 8 * Timeline::kBuckets);
+  EXPECT_LE(rows.size(), 9 * Timeline::kBuckets);
   std::int64_t kept_kv = 0;
   std::int64_t kept_device = 0;
+  std::int64_t kept_tokens = 0;
   SimTime last;
   for (const TimelineRow& row : rows) {
     kept_kv = std::max(kept_kv, row.kv_used.count());
     kept_device = std::max(kept_device, row.views.device_used.count());
+    kept_tokens = std::max(kept_tokens, row.step_tokens);
     EXPECT_GE(row.at, last);
     last = row.at;
   }
   EXPECT_EQ(kept_kv, most_kv);
   EXPECT_EQ(kept_device, most_device);
+  EXPECT_EQ(kept_tokens, most_tokens);
   EXPECT_EQ(last, SimTime{Nanos{at}});
 }
 
