@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "sim/core/error.hpp"
+#include "sim/core/units.hpp"
 
 namespace oomcast::report {
 namespace {
@@ -48,10 +49,10 @@ std::optional<std::int64_t> CsvColumns::instant(std::size_t column) const {
     return std::nullopt;
   }
   constexpr int kNanoDigits = 9;
-  constexpr std::int64_t kMostNanos = std::int64_t{1} << 61;
+  constexpr std::int64_t kMostNanos = 9'200'000'000 * kSecond.count();
   const auto nanos = workloads::scaled_decimal(cell, kNanoDigits);
   if (!nanos || *nanos < 0 || *nanos > kMostNanos) {
-    refuse(column, cell, "seconds from 0 to 2e9");
+    refuse(column, cell, "seconds from 0 to 9.2e9");
   }
   return nanos;
 }

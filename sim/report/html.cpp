@@ -3,11 +3,15 @@
 namespace oomcast::report {
 namespace {
 
+// Without the reference to a source map that build tools leave in the last line.
 std::string_view file_named(std::string_view name) {
   const auto& files = detail::compiled_in_files();
   const auto found = files.find(name);
   OOMCAST_CHECK(found != files.end(), "no page file {}", name);
-  return found->second;
+  // "//# sourceMappingURL=" in a script, "/*# ..." in a style sheet.
+  const std::size_t reference = found->second.rfind("# sourceMappingURL=");
+  return reference == std::string_view::npos ? found->second
+                                             : found->second.substr(0, reference - 2);
 }
 
 // A browser ends a script at "</script", wherever it stands. In JSON a < is always within a string.

@@ -13,7 +13,7 @@ constexpr std::string_view kSchema = "oomcast.record/1";
 constexpr std::int64_t kMost = INT64_MAX;
 // Sums of a few values stay within 64 bits, and each is exact as a double.
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 52;
-constexpr double kMostSeconds = 4e9;
+constexpr double kMostSeconds = 9.2e9;
 // More than any deployment has; a longer list is damage.
 constexpr std::size_t kMostRanks = 65'536;
 constexpr std::size_t kMostTexts = 2'000;
@@ -43,7 +43,7 @@ std::string text_of(const JsonView& view, std::string_view key) {
 double seconds_of(const JsonView& view, std::string_view key) {
   const double seconds = view.number(key).value_or(0.0);
   if (seconds < 0 || seconds > kMostSeconds) {
-    view.complain(key, "seconds from 0 to 4e9");
+    view.complain(key, "seconds from 0 to 9.2e9");
     return 0.0;
   }
   return seconds;

@@ -42,8 +42,7 @@ oomcast.charts = (() => {
     context.lineTo(area.x + area.w, Math.round(y) + 0.5);
     context.stroke();
     context.font = '12px system-ui, sans-serif';
-    context.textAlign = 'right';
-    context.fillText(level.name, area.x + area.w - 4, y - 5);
+    context.fillText(level.name, area.x + 6, y - 5);
     context.restore();
   }
 
@@ -82,27 +81,25 @@ oomcast.charts = (() => {
     const unit = timeUnit(spec.time[spec.time.length - 1] || 0);
     const lines = spec.lines || [];
     const all = [...spec.series, ...lines];
-    const plot = el('div', {class: spec.tall ? 'plot tall' : 'plot', tabindex: '0', role: 'img',
+    const plot = el('div', {class: spec.tall ? 'plot tall' : 'plot', tabindex: '0', role: 'application',
       'aria-label': `${spec.title}, ${spec.unit}, over time. Arrow keys move the cursor, plus and minus zoom, 0 shows the whole run.`});
     const key = keyTable(spec);
-    const csv = csvButton(spec.id, () => [['time_s', ...all.map((s) => s.name)], ...Array.from(spec.time, (t, i) => [t, ...all.map((s) => s.values[i])])]);
+    const csv = csvButton(spec.id, () => [['time_s', ...all.map((s) => (spec.scale ? `${s.name}, bytes` : s.name))], ...Array.from(spec.time, (t, i) => [t, ...all.map((s) => s.values[i])])]);
     oomcast.fill(spec.id, card(spec.title, spec.about, [...(spec.tools || []), csv], el('div', {class: 'chart'}, plot, key.node)));
 
     let cursor = spec.rest || 0;
-    key.show(cursor);
+    const show = (row) => {
+      cursor = row ?? (spec.rest || 0);
+      key.show(cursor);
+    };
+    show();
     const rows = drawnRows(spec, lines, unit);
     const graph = new Dygraph(plot, rows, {
       ...look(spec, all, unit),
       series: seriesOptions(spec, lines),
       underlayCallback: (context, area, g) => spec.level && drawLevel(context, area, g, spec.level),
-      highlightCallback: (event, x, points, row) => {
-        cursor = row;
-        key.show(row);
-      },
-      unhighlightCallback: () => {
-        cursor = spec.rest || 0;
-        key.show(cursor);
-      },
+      highlightCallback: (event, x, points, row) => linked.forEach((one) => one.show(row)),
+      unhighlightCallback: () => linked.forEach((one) => one.show()),
       clickCallback: () => spec.open && spec.open(cursor),
     });
     if (spec.marks && spec.marks.length) {
@@ -111,7 +108,7 @@ oomcast.charts = (() => {
         cssClass: mark.style ? `mark ${mark.style}` : 'mark', width: 18, height: 18, tickHeight: 4, clickHandler: mark.open})));
     }
     plot.addEventListener('keydown', (event) => keys(event, graph, cursor, (to) => graph.setSelection(to, undefined, undefined, true), spec));
-    return graph;
+    return {graph, show};
   }
 
   // A stack is drawn as sums, each filled down to the ground, the lowest last and over the others.
@@ -182,8 +179,14 @@ oomcast.charts = (() => {
   }
   const reset = (graph) => graph.resetZoom();
 
-  // Charts that share cursor and zoom, and the buttons for the zoom in the element `id`.
-  function link(graphs, id) {
+  // The charts whose numbers follow one cursor; all have the same rows.
+  let linked = [];
+
+  // Charts that share cursor and zoom, and the buttons for the zoom in the element `id`. Returns what
+  // takes them down.
+  function link(charts, id) {
+    linked = charts;
+    const graphs = charts.map((one) => one.graph);
     const sync = graphs.length > 1 ? Dygraph.synchronize(graphs, {zoom: true, selection: true, range: false}) : null;
     const button = (text, title, act) => el('button', {type: 'button', title, 'aria-label': title, onclick: () => act(graphs[0])}, text);
     oomcast.fill(id, graphs.length === 0 ? [] : [
@@ -198,5 +201,5 @@ oomcast.charts = (() => {
     };
   }
 
-  return {chart, link, timeUnit, shortNumber};
+  return {chart, link};
 })();

@@ -65,7 +65,7 @@ oomcast.classes = (() => {
       {name: 'bytes', number: true, cell: (row) => bytes(row.size)},
       {name: 'of the card', number: true, cell: (row) => share(row.size, total)},
       {name: '', style: 'bars', cell: (row) => (row.leaf < 0 ? '' : bar([{from: 0, size: row.size, colour: colour(groupOf(row.leaf).key)}], total))},
-    ], [...rows, {leaf: -1, name: 'in use', size: used}, {leaf: -1, name: 'free', size: total - used}]);
+    ], [...rows, {leaf: -1, name: 'in use', size: used}, {leaf: -1, name: 'free', size: total - used}], {class: 'barred'});
   }
 
   return {groups, groupOf, sumOf, unpack, sum, highest, lowest, highestAt, swatch, bar, liveTable, leafNames};

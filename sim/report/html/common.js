@@ -34,7 +34,6 @@ const oomcast = (() => {
   }
 
   const kGiB = 2 ** 30;
-  const gib = (bytes, digits = 2) => (bytes / kGiB).toFixed(digits);
   function bytes(value) {
     const size = Math.abs(value);
     const sign = value < 0 ? '\u2212' : '';
@@ -69,13 +68,14 @@ const oomcast = (() => {
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-  // `columns`: {name, number, cell(row)}; a cell is text or an element.
+  const classes = (c) => [c.number ? 'n' : '', c.style || ''].join(' ').trim() || undefined;
+  // `columns`: {name, number, style, cell(row)}; a cell is text or an element. Of a table of the class
+  // `barred` small screens show three columns and the bars below them, without columns of style `wide`.
   function table(columns, rows, attributes) {
     return el('div', {class: 'scroll'}, el('table', attributes,
-      el('thead', {}, el('tr', {}, columns.map((c) => el('th', {scope: 'col', class: c.number ? 'n' : undefined}, c.name)))),
+      el('thead', {}, el('tr', {}, columns.map((c) => el('th', {scope: 'col', class: classes(c)}, c.name)))),
       el('tbody', {}, rows.map((row) => el('tr', {}, columns.map((c, i) => el(i === 0 ? 'th' : 'td',
-        {scope: i === 0 ? 'row' : undefined, class: [c.number ? 'n' : '', c.style || ''].join(' ').trim() || undefined},
-        c.cell(row))))))));
+        {scope: i === 0 ? 'row' : undefined, class: classes(c)}, c.cell(row))))))));
   }
 
   const csvCell = (value) => (Number.isNaN(value) ? '' : /[",\r\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
@@ -112,5 +112,5 @@ const oomcast = (() => {
       ...run.workload].join('  ·  ');
   }
 
-  return {data, outcomeTitle, subtitle, el, column, kGiB, gib, bytes, count, share, span, signed, colour, table, csvButton, card, fill};
+  return {data, outcomeTitle, subtitle, el, column, kGiB, bytes, count, share, span, signed, colour, table, csvButton, card, fill};
 })();

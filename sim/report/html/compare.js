@@ -1,7 +1,7 @@
 'use strict';
 // Two runs side by side: A before, B after.
 (() => {
-  const {data, el, bytes, count, span, share, signed, colour, table, csvButton, card, fill, kGiB, outcomeTitle, subtitle} = oomcast;
+  const {data, el, bytes, count, span, signed, colour, table, csvButton, card, fill, kGiB, outcomeTitle, subtitle} = oomcast;
   const {groupOf, unpack, highest, swatch, leafNames} = oomcast.classes;
   const runs = data.runs;
   const letters = ['A', 'B'];

@@ -30,9 +30,9 @@
       el('p', {}, `${where}${outcome.short_by > 0 ? `: ${bytes(outcome.short_by)} short` : ''}`),
       outcome.message ? el('p', {class: 'muted'}, outcome.message) : null,
       outcome.alive.length ? el('details', {}, el('summary', {}, 'Tensors of the step that failed'), tensorTable(outcome.alive)) : null,
-      outcome.fixes.length ? el('table', {}, el('thead', {}, el('tr', {}, el('th', {}, 'What would have helped, each simulated'), el('th', {}, ''))),
+      outcome.fixes.length ? el('div', {class: 'scroll'}, el('table', {}, el('thead', {}, el('tr', {}, el('th', {}, 'What would have helped, each simulated'), el('th', {}, ''))),
         el('tbody', {}, outcome.fixes.map((fix) => el('tr', {}, el('td', {}, el('code', {}, fix.change)),
-          el('td', {}, fix.frees > 0 ? `gains ${bytes(fix.frees)}` : 'needs less'))))) : null, remarks()));
+          el('td', {}, fix.frees > 0 ? `gains ${bytes(fix.frees)}` : 'needs less')))))) : null, remarks()));
   }
   const remarks = () => {
     const all = [...run.warnings.map((text) => `Warning: ${text}`), ...run.notes];
@@ -68,13 +68,14 @@
     openDialog(peak.of === 'device' ? 'Most memory in use' : `Most ${peak.of}`,
       `${bytes(peak.bytes)}, ${moment(peak)}; rank ${of.rank}. All that was alive at that instant:`, liveTable(peak.live, of.total));
   }
-  function openInstant(of, index) {
+  function openInstant(of, index, failed) {
     const series = unpack(of);
-    openDialog(`At ${span(series.time[index])}`,
+    const alive = failed && run.outcome.alive.length ? [el('h3', {}, 'Tensors of the step that failed'), tensorTable(run.outcome.alive)] : [];
+    openDialog(`${failed ? 'Out of memory at' : 'At'} ${span(series.time[index])}`,
       `Rank ${of.rank}; ${count(series.running[index])} running, ${count(series.waiting[index])} waiting, a step of ${count(series.step_tokens[index])} tokens.`,
-      liveTable(series.leaves.map((leaf) => leaf[index]), of.total));
+      liveTable(series.leaves.map((leaf) => leaf[index]), of.total), ...alive);
   }
-  const moment = (peak) => (peak.during === 'serving' ? `at ${span(peak.time_s)}` : `during ${peak.during}`);
+  const moment = (peak) => (peak.during === 'serving' ? `at ${span(peak.time_s)}` : `in ${peak.during}`);
 
   // ---- over time ----------------------------------------------------------------------------------
 
@@ -110,7 +111,7 @@
     const peak = rank.peaks[0];
     const index = tellingRow(series);
     if (ranOut) {
-      return [{index, label: '✕', style: 'oom', title: 'Out of memory', open: () => openInstant(rank, index)}];
+      return [{index, label: '✕', style: 'oom', title: 'Out of memory', open: () => openInstant(rank, index, true)}];
     }
     if (peak.during === 'serving') {
       return [{index: rowAt(series, peak.time_s), label: '▲', title: `Peak: ${bytes(peak.bytes)}`, open: () => openPeak(rank, peak)}];
@@ -237,11 +238,11 @@
         {name: 'bytes', number: true, cell: (row) => `${row.minus ? '\u2212' : ''}${bytes(row.size)}`},
         {name: 'of the card', number: true, cell: (row) => share(row.size, rank.total)},
         {name: '', style: 'bars', cell: (row) => bar(row.parts, rank.total)},
-      ], rows), engineReport()));
+      ], rows, {class: 'barred'}), engineReport()));
   }
 
   function engineReport() {
-    const rows = run.engine_report.filter(([, value]) => value !== 'null');
+    const rows = run.engine_report;
     return rows.length === 0 ? null : el('details', {}, el('summary', {}, `What ${run.engine}'s own log would say`),
       table([{name: 'quantity', cell: ([name]) => name.replaceAll('_', ' ').replace(/ gib$/, ', GiB')}, {name: 'value', number: true, cell: ([, value]) => value}], rows));
   }
@@ -273,9 +274,9 @@
       table([
         {name: 'phase', cell: (phase) => el('button', {type: 'button', class: 'link', onclick: () => openDialog(`After ${phase.phase}`, `Rank ${rank.rank}.`, liveTable(phase.live, rank.total))}, phase.phase)},
         {name: 'used', number: true, cell: (phase) => bytes(phase.used)}, {name: 'highest', number: true, cell: (phase) => bytes(phase.peak)},
-        {name: 'torch allocated', number: true, cell: (phase) => bytes(phase.allocated)}, {name: 'torch reserved', number: true, cell: (phase) => bytes(phase.reserved)},
+        {name: 'torch allocated', number: true, style: 'wide', cell: (phase) => bytes(phase.allocated)}, {name: 'torch reserved', number: true, style: 'wide', cell: (phase) => bytes(phase.reserved)},
         {name: '', style: 'bars', cell: (phase) => bar(parts(phase), rank.total)},
-      ], phases),
+      ], phases, {class: 'barred'}),
       profile.tensors.length ? el('details', {}, el('summary', {}, `Peak of the profile run: ${profile.moment}, ${bytes(profile.tensors.reduce((all, one) => all + one.bytes, 0))} of tensors`), tensorTable(profile.tensors)) : null));
   }
 
@@ -284,11 +285,11 @@
     fill('peaks', card('Peaks', 'The highest point of the card and of each class; press a name for all that was alive at that instant.',
       csvButton('peaks', () => [['of', 'bytes', 'time_s', 'during', ...leafNames], ...rank.peaks.map((peak) => [peak.of, peak.bytes, peak.time_s, peak.during, ...peak.live])]),
       table([
-        {name: 'of', style: 'nowrap', cell: (peak) => [swatch(keyOf(peak)), el('button', {type: 'button', class: 'link', onclick: () => openPeak(rank, peak)}, peak.of === 'device' ? 'whole card' : peak.of)]},
+        {name: 'of', cell: (peak) => [swatch(keyOf(peak)), el('button', {type: 'button', class: 'link', onclick: () => openPeak(rank, peak)}, peak.of === 'device' ? 'whole card' : peak.of)]},
         {name: 'bytes', number: true, cell: (peak) => bytes(peak.bytes)},
         {name: 'when', cell: moment},
         {name: '', style: 'bars', cell: (peak) => bar([{from: 0, size: peak.bytes, colour: colour(keyOf(peak))}], rank.total)},
-      ], rank.peaks)));
+      ], rank.peaks, {class: 'barred'})));
   }
 
   // ---- what it rests on ---------------------------------------------------------------------------
@@ -296,12 +297,13 @@
   // "name = 133 +-60 MiB: what it is [where it is from]"
   function assumption(text) {
     const match = /^(\S+) = (.*?): (.*?)(?: \[(.*)\])?$/.exec(text);
-    return match ? {name: match[1], value: match[2].replace('+-', '± '), what: match[3], source: match[4] || ''} : {name: '', value: '', what: text, source: ''};
+    const unit = {kib: ' KiB', mib: ' MiB', gib: ' GiB'}[match && match[1].split('_').pop()] || '';
+    return match ? {name: match[1], value: match[2].replace(/^(\S+) \+-(.*%)$/, `$1${unit} ± $2`).replace('+-', '± '), what: match[3], source: match[4] || ''} : {name: '', value: '', what: text, source: ''};
   }
   function basis() {
-    const settings = (rows) => table([{name: 'name', cell: ([name]) => name}, {name: 'value', cell: ([, value]) => el('code', {}, value)}], rows);
+    const settings = (rows) => table([{name: 'name', cell: ([name]) => name}, {name: 'value', cell: ([, value]) => el('code', {}, value)}], rows, {class: 'compact'});
     const rows = run.assumptions.map(assumption);
-    fill('basis', card('What the numbers rest on', 'Weights, KV blocks and scheduling follow the engine exactly; these quantities are measured or assumed, each with its uncertainty.',
+    fill('basis', card('What the numbers rest on', 'Weights, KV blocks and the scheduler follow the engine\'s own arithmetic; the quantities below are measured or assumed, each with its uncertainty.',
       rows.length ? csvButton('assumptions', () => [['name', 'value', 'what', 'source'], ...rows.map((row) => [row.name, row.value, row.what, row.source])]) : [],
       rows.length ? table([{name: 'quantity', cell: (row) => row.what}, {name: 'taken as', style: 'nowrap', cell: (row) => row.value}, {name: 'from', cell: (row) => el('span', {class: 'about'}, row.source)}], rows)
         : el('p', {class: 'muted'}, 'Nothing was assumed.'),

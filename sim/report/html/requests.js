@@ -23,9 +23,9 @@ oomcast.requests = (() => {
   }
 
   function percentiles(totals) {
-    const rows = [['first token', totals.ttft], ['per output token', totals.tpot], ['whole answer', totals.latency]];
+    const rows = [['first token', totals.ttft], ['per token', totals.tpot], ['whole answer', totals.latency]];
     const names = ['mean', 'p50', 'p90', 'p99', 'max'];
-    return oomcast.table([{name: '', cell: ([name]) => name}, ...names.map((name, i) => ({name, number: true, cell: ([, values]) => span(values[i])}))], rows);
+    return oomcast.table([{name: '', cell: ([name]) => name}, ...names.map((name, i) => ({name, number: true, style: name === 'mean' ? 'wide' : undefined, cell: ([, values]) => span(values[i])}))], rows);
   }
 
   // As short as a tick of an axis has to be.
@@ -37,7 +37,7 @@ oomcast.requests = (() => {
   // Seconds against the share of requests that are at least as fast, on a logarithmic axis.
   function curves(quantiles) {
     const lines = [{name: 'first token', values: quantiles.ttft, colour: colour('line-a')},
-      {name: 'per output token', values: quantiles.tpot, colour: colour('line-b'), dash: [6, 3]},
+      {name: 'per token', values: quantiles.tpot, colour: colour('line-b'), dash: [6, 3]},
       {name: 'whole answer', values: quantiles.latency, colour: colour('line-c'), dash: [2, 3]}].filter((line) => line.values.length);
     const plot = el('div', {class: 'plot', role: 'img', 'aria-label': 'Time to first token, per output token and latency by percentile, seconds on a logarithmic axis.'});
     const key = el('p', {class: 'about', style: {marginTop: '0.5rem'}}, lines.map((line) => el('span', {class: 'entry'}, el('span', {class: 'swatch thin', style: {background: line.colour}}), line.name)));
