@@ -54,6 +54,7 @@ const Command& find_command(const std::string& name);
 
 Command plan_command();
 Command replay_command();
+Command compare_command();
 Command explain_command();
 Command calibrate_command();
 Command list_command();
@@ -102,5 +103,13 @@ struct DeploymentChoice {
 };
 // Resolves what deployment_options() describe.
 DeploymentChoice resolve_deployment(const po::variables_map& values);
+// The same with another launch line (or @file), and the card of the option `gpu`. Throws
+// `problems` and its own together.
+DeploymentChoice resolve_deployment(const po::variables_map& values, const std::string& line,
+                                    const char* gpu, Problems& problems);
+
+// Of two sides, each a launch line, @file, a run's folder, record.json or plan.json; --launch,
+// where it is given, is the first of them.
+int run_compare(const po::variables_map& values, std::vector<std::string> sides);
 
 }  // namespace oomcast::cli
