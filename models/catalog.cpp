@@ -31,7 +31,7 @@ std::string_view after_slash(std::string_view id) {
 std::map<std::string, std::string> aliases() {
   const std::string file = "catalog_aliases.json";
   Problems problems;
-  const Json json = embedded_json(file);
+  const Json& json = embedded_json(file);
   const JsonView view(json, file, "", problems);
   std::map<std::string, std::string> out;
   if (json.is_object()) {

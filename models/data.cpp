@@ -1,6 +1,7 @@
 #include "models/data.hpp"
 
 #include <filesystem>
+#include <mutex>
 #include <set>
 
 namespace oomcast::models {
@@ -17,6 +18,16 @@ struct DataFolder {
 DataFolder& data_folder() {
   static DataFolder folder;
   return folder;
+}
+
+struct ParsedFiles {
+  std::mutex mutex;
+  std::map<std::string, Json, std::less<>> files;
+};
+
+ParsedFiles& parsed_files() {
+  static ParsedFiles parsed;
+  return parsed;
 }
 
 // Where the text of `name` came from, for messages.
@@ -53,6 +64,9 @@ void set_data_folder(const std::string& path) {
     throw ConfigError(Problem{path, "", error.message(), "a readable folder", ""});
   }
   data_folder() = std::move(folder);
+  ParsedFiles& parsed = parsed_files();
+  const std::lock_guard lock(parsed.mutex);
+  parsed.files.clear();
 }
 
 std::string_view embedded_file(std::string_view name) {
@@ -68,8 +82,14 @@ std::string_view embedded_file(std::string_view name) {
                             did_you_mean(name, embedded_names())});
 }
 
-Json embedded_json(std::string_view name) {
-  return parse_json(embedded_file(name), source_of(name));
+const Json& embedded_json(std::string_view name) {
+  ParsedFiles& parsed = parsed_files();
+  const std::lock_guard lock(parsed.mutex);
+  auto at = parsed.files.find(name);
+  if (at == parsed.files.end()) {
+    at = parsed.files.emplace(name, parse_json(embedded_file(name), source_of(name))).first;
+  }
+  return at->second;
 }
 
 std::vector<std::string> embedded_names(std::string_view prefix) {

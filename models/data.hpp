@@ -22,8 +22,9 @@ void set_data_folder(const std::string& path);
 // if there is no such file.
 std::string_view embedded_file(std::string_view name);
 
-// The file parsed; errors name the file (the one in the data folder, if that won).
-Json embedded_json(std::string_view name);
+// The file parsed, once; it lives until a data folder replaces it. Errors name the file (the one in
+// the data folder, if that won).
+const Json& embedded_json(std::string_view name);
 
 // All names that start with `prefix`, sorted.
 std::vector<std::string> embedded_names(std::string_view prefix = {});

@@ -134,7 +134,7 @@ GpuSpec read_gpu(const Json& json, const std::string& source) {
 std::vector<std::string> gpu_names() {
   std::vector<std::string> names;
   for (const std::string& file : embedded_names("gpus/")) {
-    const Json card = embedded_json(file);
+    const Json& card = embedded_json(file);
     if (card.is_object() && card.contains("name") && card["name"].is_string()) {
       names.push_back(card["name"].get<std::string>());
     }

@@ -439,7 +439,7 @@ void check_sharding(const ModelSpec& spec, const ShardPlan& plan) {
 bool uses_transformers_backend(std::string_view architecture, const Version& vllm_version) {
   const std::string file = "transformers_backend.json";
   Problems problems;
-  const Json json = embedded_json(file);
+  const Json& json = embedded_json(file);
   const JsonView view(json, file, "", problems);
   const auto engine = view.object("vllm");
   const auto since = engine ? engine->text(architecture) : std::nullopt;

@@ -49,6 +49,7 @@ bool Device::take(std::int64_t size) {
     return false;
   }
   used_ += size;
+  highest_ = std::max(highest_, used_);
   return true;
 }
 

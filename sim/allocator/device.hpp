@@ -60,6 +60,9 @@ class Device {
   [[nodiscard]] Bytes total() const { return config_.total; }
   [[nodiscard]] Bytes used() const { return Bytes{used_}; }
   [[nodiscard]] Bytes free() const { return Bytes{config_.total.count() - used_}; }
+  // Most in use at once since the last reset.
+  [[nodiscard]] Bytes highest() const { return Bytes{highest_}; }
+  void reset_highest() { highest_ = used_; }
   [[nodiscard]] Bytes used_by_process() const { return used() - config_.other_processes; }
   [[nodiscard]] int index() const { return config_.index; }
   // All that decides the device's future, for digests of state.
@@ -74,6 +77,7 @@ class Device {
 
   DeviceConfig config_;
   std::int64_t used_;
+  std::int64_t highest_ = 0;
   std::int64_t next_ = 0;  // ascending: the next start; descending: the next end
   std::vector<Gap> gaps_;  // first fit only: free addresses, ascending, never adjacent
 };

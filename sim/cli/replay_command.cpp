@@ -18,6 +18,7 @@
 #include "sim/report/text.hpp"
 #include "sim/run/fixes.hpp"
 #include "sim/run/replay.hpp"
+#include "sim/run/serving_engine.hpp"
 #include "sim/run/workload.hpp"
 
 namespace oomcast::cli {
@@ -167,38 +168,35 @@ void write_snapshots(const std::vector<RankRecord>& ranks, const OutputFolder& f
   }
 }
 
-void refuse_what_is_not_there(const EngineDeployment& deployment) {
+Detail chosen_detail(const po::variables_map& values) {
+  return values["detail"].as<std::string>() == "allocator" ? Detail::kAllocator : Detail::kClasses;
+}
+
+void refuse_what_is_not_there(const po::variables_map& values, const AnyDeployment& deployment) {
   Problems problems;
-  if (deployment.launch.engine != launch::Engine::kVllm) {
-    problems.add({"launch line", "", std::string(launch::to_string(deployment.launch.engine)),
-                  "vllm for a replay", "other engines can be planned, but not replayed yet"});
-  }
-  if (deployment.dp > 1) {
-    problems.add({"launch line", "--data-parallel-size", std::to_string(deployment.dp),
-                  "1 for a replay", "replay one engine with its share of the requests"});
-  }
+  check_replay(deployment, chosen_detail(values), problems);
   problems.raise_if_any();
 }
 
 int run(const po::variables_map& values) {
   const auto start = Clock::now();
   DeploymentChoice choice = resolve_deployment(values);
-  refuse_what_is_not_there(choice.deployment.common());
+  refuse_what_is_not_there(values, choice.deployment);
   const workloads::WorkloadOptions workload = workload_options(values);
   const auto stream = workloads::make_workload(workload);
   const std::unique_ptr<StepTimeModel> step_times =
       choice.calibration && choice.calibration->step_time
           ? make_measured(*choice.calibration->step_time)
-          : step_time_model(*choice.deployment.as<vllm::Deployment>());
-  Plan plan = make_plan(std::move(choice.deployment));
-  auto& vllm = *plan.as<Plan::Vllm>();
+          : step_time_model(choice.deployment);
+  Plan plan = make_plan(choice.deployment);
+  const EngineDeployment& deployment = choice.deployment.common();
 
   stop_on_signals();
   const std::string path = values.count("out") != 0 ? values["out"].as<std::string>()
-                                                    : default_folder(vllm.deployment.launch.model);
+                                                    : default_folder(deployment.launch.model);
   OutputFolder folder(path);
   RunRecord record;
-  record.config = config_json(vllm.deployment);
+  record.config = config_json(deployment);
   record.plan = plan_json(plan);
   RequestsCsv requests(folder.staged("requests.csv"));
   {
@@ -208,16 +206,14 @@ int run(const po::variables_map& values) {
                       : counted > 0     ? std::optional<std::int64_t>(counted)
                                         : std::nullopt);
     ReplayOptions options;
-    options.detail =
-        values["detail"].as<std::string>() == "allocator" ? Detail::kAllocator : Detail::kClasses;
+    options.detail = chosen_detail(values);
     options.step_by_step = values["step-by-step"].as<bool>();
     options.stop = &stop_signal;
     options.progress = [&progress](std::int64_t done) { progress(done); };
-    replay(vllm.deployment, std::move(vllm.startup), *step_times, *stream, requests, options,
-           record);
+    replay(std::move(plan), *step_times, *stream, requests, options, record);
     if (record.outcome.kind == OutcomeKind::kRuntimeOom && can_restart(workload)) {
       record.outcome.fixes = find_runtime_fixes(
-          vllm.deployment, record, *step_times,
+          deployment, record, *step_times,
           [&workload] { return workloads::make_workload(workload); }, options);
       record.outcome_json = outcome_json(record.outcome);
     }

@@ -38,7 +38,7 @@ Range read_range(const JsonView& row) {
 
 // The file, and what is wrong with it.
 struct File {
-  Json json = models::embedded_json(kFile);
+  const Json& json = models::embedded_json(kFile);
   Problems problems;
 
   // The object `key` of `section`, if there.
@@ -120,7 +120,7 @@ std::vector<ContextPart> context_parts(const models::GpuSpec& gpu, const Context
 }
 
 std::vector<std::string> context_modules() {
-  const Json file = models::embedded_json(kFile);
+  const Json& file = models::embedded_json(kFile);
   std::vector<std::string> names;
   if (file.is_object() && file.contains("modules")) {
     for (const auto& [name, row] : file["modules"].items()) {

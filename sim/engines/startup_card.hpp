@@ -41,6 +41,8 @@ class StartupCard {
   [[nodiscard]] std::string_view phase() const { return phase_; }
   // The engine's words for what just failed.
   void say(std::string message) { outcome_.message = std::move(message); }
+  // What stopped it, as a startup alike found before.
+  void take(const Outcome& outcome) { outcome_ = outcome; }
   void fail(OutcomeKind kind, Leaf leaf, Bytes missing, std::string message);
 
   [[nodiscard]] const Outcome& outcome() const { return outcome_; }

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,13 @@
 #include "sim/core/version.hpp"
 
 namespace oomcast {
+
+// What the host and launches cost beyond the kernels, in seconds.
+struct StepCosts {
+  double step = 0;
+  double layer = 0;    // of each layer
+  double request = 0;  // of each request scheduled
+};
 
 // Everything that is missing or of a wrong type joins `problems`; values are then empty.
 class VersionRows {
@@ -54,8 +62,10 @@ class VersionRows {
   // A measured integer; adds "NAME = VALUE +-SPREAD: about [source]".
   [[nodiscard]] std::int64_t measured(const std::string& key,
                                       std::vector<std::string>& provenance) const;
-  // A cost of a step in seconds, from microseconds under "step_time".
-  [[nodiscard]] double step_time(const std::string& key) const;
+  // From microseconds under "step_time".
+  [[nodiscard]] StepCosts step_costs() const {
+    return {step_time("step_us"), step_time("layer_us"), step_time("request_us")};
+  }
 
  protected:
   [[nodiscard]] const JsonView& file() const { return file_; }
@@ -66,6 +76,7 @@ class VersionRows {
   }
 
  private:
+  [[nodiscard]] double step_time(const std::string& key) const;
   const Json* row_of(const Json* rows, const std::string& key) const;
   template <typename T>
   T typed(const std::string& key, bool (Json::*is)() const noexcept, const char* expected) const {
@@ -86,5 +97,15 @@ class VersionRows {
   Version version_;
   Problems& problems_;
 };
+
+// What `read` makes of a version, read once. Any thread may ask.
+template <typename Rules>
+const Rules& known_rules(const Version& version, Rules (*read)(const Version&)) {
+  static std::mutex mutex;
+  static std::map<Version, Rules> known;
+  const std::lock_guard lock(mutex);
+  const auto at = known.find(version);
+  return at != known.end() ? at->second : known.emplace(version, read(version)).first->second;
+}
 
 }  // namespace oomcast

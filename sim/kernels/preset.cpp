@@ -48,7 +48,7 @@ const Json* row_for(const Json& rows, const PresetKey& key) {
 }
 
 std::optional<double> value_of(const PresetKey& key, std::string_view unit) {
-  const Json file = models::embedded_json(key.file);
+  const Json& file = models::embedded_json(key.file);
   if (!file.is_object() || !file.contains("sizes") || !file["sizes"].contains(key.name)) {
     throw complaint(key, "", "an entry of this name in `sizes`");
   }

@@ -43,12 +43,6 @@ void merge(Json& into, const Json& from) {
   }
 }
 
-// A flag's name as it can be typed, in one version.
-struct Spelling {
-  const FlagSpec* flag = nullptr;
-  bool negated = false;  // --no-flag
-};
-
 class Reader {
  public:
   Reader(const FlagTable& table, const Version& version, Problems& problems);
@@ -78,35 +72,16 @@ class Reader {
   Version version_;
   Problems* problems_;
   ParsedArguments out_;
-  std::map<std::string, Spelling, std::less<>> long_;   // "--max-num-seqs", this version only
-  std::map<std::string, Spelling, std::less<>> short_;  // "-tp"
+  const Spellings& names_;
 };
 
 Reader::Reader(const FlagTable& table, const Version& version, Problems& problems)
-    : table_(&table), version_(version), problems_(&problems) {
-  const auto add = [this](const FlagSpec& flag, const std::string& name) {
-    (name.starts_with("--") ? long_ : short_)[name] = {&flag, false};
-    if (flag.type == FlagType::kBoolean && name.starts_with("--")) {
-      long_["--no-" + name.substr(2)] = {&flag, true};
-    }
-  };
-  for (const FlagSpec& flag : table.flags()) {
-    if (!flag.versions.contains(version)) {
-      continue;
-    }
-    add(flag, "--" + flag.name);
-    for (const FlagAlias& alias : flag.aliases) {
-      if (alias.versions.contains(version)) {
-        add(flag, alias.name);
-      }
-    }
-  }
-}
+    : table_(&table), version_(version), problems_(&problems), names_(table.spellings(version)) {}
 
 std::vector<std::string> Reader::candidates(const std::string& prefix) const {
   std::vector<std::string> out;
-  for (auto at = long_.lower_bound(prefix); at != long_.end() && at->first.starts_with(prefix);
-       ++at) {
+  for (auto at = names_.long_forms.lower_bound(prefix);
+       at != names_.long_forms.end() && at->first.starts_with(prefix); ++at) {
     out.push_back(at->first);
   }
   return out;
@@ -137,7 +112,8 @@ void Reader::complain_unknown(const std::string& name, const std::string& typed)
     }
   }
   std::vector<std::string> names;
-  for (const auto& [known, spelling] : name.starts_with("--") ? long_ : short_) {
+  for (const auto& [known, spelling] :
+       name.starts_with("--") ? names_.long_forms : names_.short_forms) {
     names.push_back(known);
   }
   problems_->add({kSource, typed, "",
@@ -146,7 +122,7 @@ void Reader::complain_unknown(const std::string& name, const std::string& typed)
 }
 
 std::optional<Spelling> Reader::resolve_long(const std::string& name, const std::string& typed) {
-  if (const auto exact = long_.find(name); exact != long_.end()) {
+  if (const auto exact = names_.long_forms.find(name); exact != names_.long_forms.end()) {
     return exact->second;
   }
   const auto known_elsewhere = [&](const FlagSpec& flag) { return "--" + flag.name == name; };
@@ -155,12 +131,12 @@ std::optional<Spelling> Reader::resolve_long(const std::string& name, const std:
   std::vector<std::string> matching = elsewhere ? std::vector<std::string>{} : candidates(name);
   const bool one_flag =
       !matching.empty() && std::all_of(matching.begin(), matching.end(), [&](const auto& match) {
-        return long_.at(match).flag == long_.at(matching[0]).flag &&
-               long_.at(match).negated == long_.at(matching[0]).negated;
+        return names_.long_forms.at(match).flag == names_.long_forms.at(matching[0]).flag &&
+               names_.long_forms.at(match).negated == names_.long_forms.at(matching[0]).negated;
       });
   if (one_flag && name.size() > 2) {
     out_.notes.push_back(fmt::format("`{}` was read as `{}`", typed, matching[0]));
-    return long_.at(matching[0]);
+    return names_.long_forms.at(matching[0]);
   }
   if (matching.size() > 1 && name.size() > 2) {
     constexpr std::size_t kShown = 8;
@@ -198,7 +174,7 @@ std::optional<Reader::Option> Reader::split_short(const Word& word) {
   const std::string typed = word.text.substr(0, equals);
   const std::size_t dot = typed.find('.');
   const std::string name = typed.substr(0, dot);
-  if (const auto exact = short_.find(name); exact != short_.end()) {
+  if (const auto exact = names_.short_forms.find(name); exact != names_.short_forms.end()) {
     Option option{exact->second, typed, dot == std::string::npos ? "" : typed.substr(dot + 1), {}};
     if (!option.keys.empty() && !exact->second.flag->dotted.empty()) {
       option.spelling.flag = table_->find(exact->second.flag->dotted);
@@ -209,8 +185,8 @@ std::optional<Reader::Option> Reader::split_short(const Word& word) {
     return option;
   }
   // Only one-letter forms take a value without a break.
-  const auto letter = short_.find(word.text.substr(0, 2));
-  if (letter != short_.end()) {
+  const auto letter = names_.short_forms.find(word.text.substr(0, 2));
+  if (letter != names_.short_forms.end()) {
     return Option{letter->second, letter->first, {}, word.text.substr(2)};
   }
   complain_unknown(name, typed);

@@ -204,7 +204,7 @@ std::string data_file(Engine engine, const char* name) {
 }
 
 KnownVersions read_versions(const std::string& source) {
-  const Json json = models::embedded_json(source);
+  const Json& json = models::embedded_json(source);
   Problems problems;
   const JsonView view(json, source, "", problems);
   KnownVersions known;
@@ -226,6 +226,37 @@ KnownVersions read_versions(const std::string& source) {
 }
 
 }  // namespace
+
+Spellings FlagTable::find_spellings(const Version& version) const {
+  Spellings names;
+  const auto add = [&names](const FlagSpec& flag, const std::string& name) {
+    (name.starts_with("--") ? names.long_forms : names.short_forms)[name] = {&flag, false};
+    if (flag.type == FlagType::kBoolean && name.starts_with("--")) {
+      names.long_forms["--no-" + name.substr(2)] = {&flag, true};
+    }
+  };
+  for (const FlagSpec& flag : flags_) {
+    if (!flag.versions.contains(version)) {
+      continue;
+    }
+    add(flag, "--" + flag.name);
+    for (const FlagAlias& alias : flag.aliases) {
+      if (alias.versions.contains(version)) {
+        add(flag, alias.name);
+      }
+    }
+  }
+  return names;
+}
+
+const Spellings& FlagTable::spellings(const Version& version) const {
+  const std::lock_guard lock(known_->mutex);
+  const auto [at, is_new] = known_->by_version.try_emplace(version);
+  if (is_new) {
+    at->second = find_spellings(version);
+  }
+  return at->second;
+}
 
 const FlagTable* flag_table(Engine engine) {
   static const std::map<Engine, FlagTable> tables = [] {

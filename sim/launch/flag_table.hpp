@@ -5,6 +5,9 @@
 // that changed (defaults, choices, short forms) carry the same two bounds.
 #pragma once
 
+#include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -93,6 +96,18 @@ struct VariableSpec {
   std::string warning;  // may be empty
 };
 
+// A flag's name as it can be typed, in one version.
+struct Spelling {
+  const FlagSpec* flag = nullptr;
+  bool negated = false;  // --no-flag
+};
+
+// How the flags of one version are written.
+struct Spellings {
+  std::map<std::string, Spelling, std::less<>> long_forms;   // "--max-num-seqs"
+  std::map<std::string, Spelling, std::less<>> short_forms;  // "-tp"
+};
+
 class FlagTable {
  public:
   // Throws ConfigError for a malformed table (it may come from the user's data folder).
@@ -106,13 +121,22 @@ class FlagTable {
   [[nodiscard]] bool variable_matters(std::string_view name) const;
   // By canonical name, whatever the version; nullptr if no version has it.
   [[nodiscard]] const FlagSpec* find(std::string_view name) const;
+  // Found once a version: sweeps set flags by the thousand. Any thread may ask.
+  [[nodiscard]] const Spellings& spellings(const Version& version) const;
 
  private:
+  struct KnownSpellings {
+    std::mutex mutex;
+    std::map<Version, Spellings> by_version;
+  };
+  [[nodiscard]] Spellings find_spellings(const Version& version) const;
+
   std::string engine_name_;
   std::vector<FlagSpec> flags_;
   std::vector<VariableSpec> variables_;
   std::vector<std::string> variable_prefixes_;
   std::unordered_map<std::string, std::size_t> index_;
+  std::unique_ptr<KnownSpellings> known_ = std::make_unique<KnownSpellings>();
 };
 
 // The table of an engine, read once. nullptr for an engine without flag data yet.

@@ -162,8 +162,50 @@ void CardMemory::note_idle() {
                 "the books have {} B free, the driver {} B", ledger_.device_free().count(),
                 allocator_.device().free().count());
   const allocator::AllocatorStats& stats = allocator_.stats();
-  ledger_.set_torch_idle(stats.reserved - stats.allocated -
-                         ledger_.at(Leaf::kSystemCached, Backing::kSegment));
+  const Bytes cached = ledger_.at(Leaf::kSystemCached, Backing::kSegment) - foreign_cached_;
+  ledger_.set_torch_idle(stats.reserved - stats.allocated - cached + foreign_idle_);
+}
+
+CardMemory::Sums operator-(const CardMemory::Sums& after, const CardMemory::Sums& before) {
+  CardMemory::Sums change = after;
+  for (std::size_t leaf = 0; leaf < kLeafCount; ++leaf) {
+    for (std::size_t backing = 0; backing < kBackingCount; ++backing) {
+      change.cells[leaf][backing] -= before.cells[leaf][backing];
+    }
+  }
+  change.torch_idle -= before.torch_idle;
+  return change;
+}
+
+CardMemory::Sums CardMemory::sums() const {
+  Sums now;
+  for (std::size_t leaf = 0; leaf < kLeafCount; ++leaf) {
+    for (std::size_t backing = 0; backing < kBackingCount; ++backing) {
+      now.cells[leaf][backing] = ledger_.at(static_cast<Leaf>(leaf), static_cast<Backing>(backing));
+    }
+  }
+  now.torch_idle = ledger_.torch_idle();
+  return now;
+}
+
+void CardMemory::add(const Sums& change) {
+  const Bytes before = ledger_.device_free();
+  for (std::size_t leaf = 0; leaf < kLeafCount; ++leaf) {
+    for (std::size_t backing = 0; backing < kBackingCount; ++backing) {
+      post_taken(static_cast<Leaf>(leaf), static_cast<Backing>(backing),
+                 change.cells[leaf][backing]);
+    }
+  }
+  const Bytes taken = before - ledger_.device_free();
+  if (taken < Bytes{0}) {
+    allocator_.device().return_outside(-taken);
+  } else {
+    OOMCAST_CHECK(allocator_.device().take_outside(taken), "no room for {} B known from before",
+                  taken.count());
+  }
+  foreign_idle_ += change.torch_idle;
+  foreign_cached_ += change.cells[index_of(Leaf::kSystemCached)][index_of(Backing::kSegment)];
+  note_idle();
 }
 
 }  // namespace oomcast

@@ -7,6 +7,7 @@
 // it.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -48,6 +49,18 @@ class CardMemory {
   // The graphs captured so far are gone: their pool's memory is cached and can be returned.
   void release_graphs();
 
+  // What is in use, as sums.
+  struct Sums {
+    std::array<std::array<Bytes, kBackingCount>, kLeafCount> cells{};
+    Bytes torch_idle;
+
+    friend Sums operator-(const Sums& after, const Sums& before);
+  };
+  [[nodiscard]] Sums sums() const;
+  // Books a change that is known from another card, without its blocks: PyTorch's allocator does
+  // not see it, the driver and the ledger do. There must be room.
+  void add(const Sums& change);
+
   // Of what failed last: for an allocation PyTorch's own text; and what the card lacked.
   [[nodiscard]] const std::string& message() const { return message_; }
   [[nodiscard]] Bytes shortage() const { return shortage_; }
@@ -76,7 +89,9 @@ class CardMemory {
   allocator::StreamId stream_ = allocator::StreamId::kDefault;
   allocator::PoolId pool_ = allocator::PoolId{1};
   bool capturing_ = false;
-  int captures_ = 0;  // uses that the pool has beyond the first
+  int captures_ = 0;    // uses that the pool has beyond the first
+  Bytes foreign_idle_;  // of changes that were added
+  Bytes foreign_cached_;
   std::string message_;
   Bytes shortage_;
 };

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "sim/core/digest.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
 
@@ -157,6 +158,26 @@ LiveSet Program::live_set(OpId op, const StepShape& shape) const {
     }
   }
   return set;
+}
+
+std::uint64_t Program::digest() const {
+  Digest digest;
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    digest.add_word(static_cast<std::uint64_t>(graph_.info(op_id(i)).between_pieces));
+    for (const TensorId id : steps_[i].made) {
+      const TensorInfo& info = graph_.info(id);
+      digest.add_word(index_of(id));
+      digest.add_word(oomcast::index_of(info.leaf));
+      digest.add_word(static_cast<std::uint64_t>(info.bytes.constant.count()));
+      for (const Bytes slope : info.bytes.slope) {
+        digest.add_word(static_cast<std::uint64_t>(slope.count()));
+      }
+    }
+    for (const TensorId id : steps_[i].freed) {
+      digest.add_word(~index_of(id));
+    }
+  }
+  return digest.value();
 }
 
 std::string Program::draw(const StepShape& shape, int width, Bytes least) const {

@@ -65,6 +65,9 @@ class Program {
   };
   [[nodiscard]] const std::vector<Moment>& envelope() const { return envelope_; }
 
+  // Of what the program does to memory: equal digests, equal calls.
+  [[nodiscard]] std::uint64_t digest() const;
+
   // Live ranges drawn as rows of text, `width` columns for all ops; storages below `least` bytes
   // at `shape` are left out.
   [[nodiscard]] std::string draw(const StepShape& shape, int width, Bytes least) const;

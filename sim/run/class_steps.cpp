@@ -3,17 +3,18 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/core/units_text.hpp"
 #include "sim/ledger/torch_pool.hpp"
 
 namespace oomcast {
 
-ClassSteps::ClassSteps(const vllm::Deployment& deployment, vllm::StageState& stage)
-    : deployment_(deployment), stage_(stage), step_peaks_(deployment, stage.stage) {
+ClassSteps::ClassSteps(RankState& rank, std::unique_ptr<StepPeaks> peaks)
+    : rank_(rank), step_peaks_(std::move(peaks)) {
   // By sums, free parts of segments serve tensors as whole free segments do.
-  Ledger& ledger = stage_.memory.ledger();
-  const Bytes split = stage_.memory.torch().stats().inactive_split;
+  Ledger& ledger = rank_.memory.ledger();
+  const Bytes split = rank_.memory.torch().stats().inactive_split;
   const Bytes movable = std::min(split, ledger.at(Leaf::kSystemFragmentation, Backing::kSegment));
   ledger.transfer(Account::cell(Leaf::kSystemFragmentation, Backing::kSegment),
                   Account::cell(Leaf::kSystemCached, Backing::kSegment), movable);
@@ -21,34 +22,33 @@ ClassSteps::ClassSteps(const vllm::Deployment& deployment, vllm::StageState& sta
 }
 
 std::optional<Outcome> ClassSteps::run(const StepRun& steps) {
-  const vllm::StepPeaks::Sizes wanted = step_peaks_.at(steps.tokens, steps.rows);
+  const StepSizes wanted = step_peaks_->at(steps);
   if (wanted == live_) {
     return std::nullopt;
   }
-  TorchPool torch(stage_.memory.ledger(), Backing::kSegment);
-  const auto& leaves = vllm::StepPeaks::kLeaves;
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
+  TorchPool torch(rank_.memory.ledger(), Backing::kSegment);
+  for (std::size_t i = 0; i < kStepLeaves.size(); ++i) {
     if (live_[i] > Bytes{}) {
-      torch.free(leaves[i], live_[i]);
+      torch.free(kStepLeaves[i], live_[i]);
     }
   }
   live_ = {};
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
-    if (wanted[i] > Bytes{} && !torch.allocate(leaves[i], wanted[i])) {
-      return out_of_memory(steps, leaves[i], wanted[i]);
+  for (std::size_t i = 0; i < kStepLeaves.size(); ++i) {
+    if (wanted[i] > Bytes{} && !torch.allocate(kStepLeaves[i], wanted[i])) {
+      return out_of_memory(steps, kStepLeaves[i], wanted[i]);
     }
     live_[i] = wanted[i];
   }
-  stage_.peaks.observe(stage_.memory.ledger(), steps.start_of(0), "serving");
+  rank_.peaks.observe(rank_.memory.ledger(), steps.start_of(0), "serving");
   return std::nullopt;
 }
 
 Outcome ClassSteps::out_of_memory(const StepRun& steps, Leaf leaf, Bytes wanted) const {
-  Ledger& ledger = stage_.memory.ledger();
+  Ledger& ledger = rank_.memory.ledger();
   Outcome outcome;
   outcome.kind = OutcomeKind::kRuntimeOom;
   outcome.phase = "runtime";
-  outcome.rank = stage_.stage * deployment_.tp;
+  outcome.rank = rank_.first_rank;
   outcome.leaf = leaf;
   outcome.short_by = TorchPool(ledger, Backing::kSegment).shortage(wanted);
   outcome.message = fmt::format(
@@ -62,8 +62,8 @@ Outcome ClassSteps::out_of_memory(const StepRun& steps, Leaf leaf, Bytes wanted)
 }
 
 void ClassSteps::show(std::size_t /*moment*/, TimelineRow& row) const {
-  row.device = stage_.memory.ledger().device_by_leaf();
-  row.views = stage_.memory.ledger().views();
+  row.device = rank_.memory.ledger().device_by_leaf();
+  row.views = rank_.memory.ledger().views();
 }
 
 }  // namespace oomcast

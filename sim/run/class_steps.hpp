@@ -2,14 +2,17 @@
 // ledger as a whole.
 #pragma once
 
-#include "sim/engines/vllm/step_peaks.hpp"
+#include <memory>
+
+#include "sim/engines/rank_state.hpp"
 #include "sim/run/step_memory.hpp"
 
 namespace oomcast {
 
 class ClassSteps final : public StepMemory {
  public:
-  ClassSteps(const vllm::Deployment& deployment, vllm::StageState& stage);
+  // `rank` must outlive the steps.
+  ClassSteps(RankState& rank, std::unique_ptr<StepPeaks> peaks);
 
   // After an outcome the books show the moment before.
   std::optional<Outcome> run(const StepRun& steps) override;
@@ -21,10 +24,9 @@ class ClassSteps final : public StepMemory {
  private:
   [[nodiscard]] Outcome out_of_memory(const StepRun& steps, Leaf leaf, Bytes wanted) const;
 
-  const vllm::Deployment& deployment_;
-  vllm::StageState& stage_;
-  vllm::StepPeaks step_peaks_;
-  vllm::StepPeaks::Sizes live_{};
+  RankState& rank_;
+  std::unique_ptr<StepPeaks> step_peaks_;
+  StepSizes live_{};
 };
 
 }  // namespace oomcast

@@ -144,7 +144,7 @@ class RuntimeSearch {
  public:
   using Restart = std::function<std::unique_ptr<workloads::RequestStream>()>;
 
-  RuntimeSearch(const vllm::Deployment& deployment, const RunRecord& failed,
+  RuntimeSearch(const EngineDeployment& deployment, const RunRecord& failed,
                 const StepTimeModel& model, const Restart& restart, const ReplayOptions& options)
       : deployment_(deployment), failed_(failed), model_(model), restart_(restart) {
     options_.detail = options.detail;
@@ -156,8 +156,10 @@ class RuntimeSearch {
     if (rank.allocator && rank.allocator->failure && rank.allocator->failure->is_fragmented()) {
       allocator_settings();
     }
-    if (!deployment_.kv_cache_memory) {
-      utilization();
+    for (const Knob& knob : deployment_.knobs()) {
+      if (knob.kind == Knob::Kind::kFraction) {
+        smaller_share(knob);
+      }
     }
     return std::move(fixes_);
   }
@@ -169,16 +171,14 @@ class RuntimeSearch {
 
   bool attempt(launch::Launch changed, std::string shown) {
     try {
-      const vllm::Deployment resolved =
-          vllm::resolve(std::move(changed), deployment_.model, deployment_.gpu, deployment_.card,
-                        deployment_.assumed);
       class Unread final : public RequestSink {
        public:
         void row(const RequestRow& /*row*/) override {}
       } sink;
       RunRecord record;
       const auto stream = restart_();
-      replay(resolved, vllm::simulate_startup(resolved), model_, *stream, sink, options_, record);
+      replay(start(resolve_again(deployment_, std::move(changed))), model_, *stream, sink, options_,
+             record);
       if (!record.outcome.fits()) {
         return false;
       }
@@ -213,22 +213,22 @@ class RuntimeSearch {
     }
   }
 
-  void utilization() {
-    const int percent = static_cast<int>(deployment_.gpu_memory_utilization * 100);
+  void smaller_share(const Knob& knob) {
+    const int percent = static_cast<int>(knob.now * 100);
     for (const int less : {2, 5, 10}) {
       const std::string value = fmt::format("0.{:02}", percent - less);
       if (percent <= less) {
         return;
       }
       launch::Launch changed = deployment_.launch;
-      launch::set_flag(changed, "gpu-memory-utilization", value);
-      if (attempt(std::move(changed), "--gpu-memory-utilization " + value)) {
+      launch::set_flag(changed, knob.flag, value);
+      if (attempt(std::move(changed), fmt::format("--{} {}", knob.flag, value))) {
         return;
       }
     }
   }
 
-  const vllm::Deployment& deployment_;
+  const EngineDeployment& deployment_;
   const RunRecord& failed_;
   const StepTimeModel& model_;
   const Restart& restart_;
@@ -241,7 +241,7 @@ class RuntimeSearch {
 std::vector<Fix> find_fixes(const Plan& failed) { return Search(failed).run(); }
 
 std::vector<Fix> find_runtime_fixes(
-    const vllm::Deployment& deployment, const RunRecord& failed, const StepTimeModel& model,
+    const EngineDeployment& deployment, const RunRecord& failed, const StepTimeModel& model,
     const std::function<std::unique_ptr<workloads::RequestStream>()>& restart,
     const ReplayOptions& options) {
   return RuntimeSearch(deployment, failed, model, restart, options).run();

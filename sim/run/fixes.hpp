@@ -20,7 +20,7 @@ std::vector<Fix> find_fixes(const Plan& failed);
 // was there in pieces, a setting of PyTorch's allocator; and less memory for the KV cache.
 // `restart` gives the workload from its start; `options` are those of the run.
 std::vector<Fix> find_runtime_fixes(
-    const vllm::Deployment& deployment, const RunRecord& failed, const StepTimeModel& model,
+    const EngineDeployment& deployment, const RunRecord& failed, const StepTimeModel& model,
     const std::function<std::unique_ptr<workloads::RequestStream>()>& restart,
     const ReplayOptions& options);
 

@@ -91,6 +91,8 @@ class Plan {
   [[nodiscard]] const Engine* as() const {
     return std::get_if<Engine>(&engine_);
   }
+  [[nodiscard]] const Engines& engine() const { return engine_; }
+  [[nodiscard]] Engines& engine() { return engine_; }
 
  private:
   Engines engine_;
@@ -108,6 +110,7 @@ OrderedJson config_json(const EngineDeployment& deployment);
 OrderedJson outcome_json(const Outcome& outcome);
 
 // Step times of the deployment's card, model and engine: the roofline.
-std::unique_ptr<StepTimeModel> step_time_model(const vllm::Deployment& deployment);
+std::unique_ptr<StepTimeModel> step_time_model(const AnyDeployment& deployment);
+std::unique_ptr<StepTimeModel> step_time_model(const Plan& plan);
 
 }  // namespace oomcast

@@ -4,14 +4,19 @@
 
 namespace oomcast {
 
-RankBooks::RankBooks(const vllm::Deployment& deployment, vllm::StageState stage, Blocks blocks,
-                     Detail detail, bool remembers)
-    : stage_(std::make_unique<vllm::StageState>(std::move(stage))),
-      steps_(make_step_memory(deployment, *stage_, blocks, detail, remembers)),
-      block_bytes_(stage_->kv.block_bytes()) {}
+RankBooks::RankBooks(RankState& rank, std::unique_ptr<StepMemory> steps, const UnitBytes& units)
+    : rank_(rank), steps_(std::move(steps)), units_(units) {}
+
+Bytes RankBooks::used_bytes(const KvUse& kv) const {
+  Bytes sum;
+  for (std::size_t pool = 0; pool < kMostPools; ++pool) {
+    sum += units_[pool] * kv[pool].used;
+  }
+  return sum;
+}
 
 Bytes RankBooks::pool_bytes() const {
-  return stage_->memory.ledger().device_by_leaf()[index_of(Leaf::kKvPool)];
+  return rank_.memory.ledger().device_by_leaf()[index_of(Leaf::kKvPool)];
 }
 
 std::optional<Outcome> RankBooks::run(const StepRun& steps) {
@@ -22,8 +27,10 @@ std::optional<Outcome> RankBooks::run(const StepRun& steps) {
 void RankBooks::sample(SimTime at, const ServingCounts& counts) {
   TimelineRow row;
   row.at = at;
-  row.kv_used = block_bytes_ * counts.kv_used.count();
-  row.kv_cached = block_bytes_ * counts.kv_cached.count();
+  for (std::size_t pool = 0; pool < kMostPools; ++pool) {
+    row.kv_used += units_[pool] * counts.kv[pool].used;
+    row.kv_cached += units_[pool] * counts.kv[pool].cached;
+  }
   row.kv_free = pool_bytes() - row.kv_used - row.kv_cached;
   row.running = counts.running;
   row.waiting = counts.waiting;
@@ -35,18 +42,18 @@ void RankBooks::sample(SimTime at, const ServingCounts& counts) {
   }
 }
 
-RankRecord RankBooks::finish(int first_rank, int alike) {
-  stage_->memory.ledger().audit();
+RankRecord RankBooks::finish() {
+  rank_.memory.ledger().audit();
   RankRecord record;
-  record.rank = first_rank;
-  record.alike = alike;
-  record.startup = stage_->phases;
+  record.rank = rank_.first_rank;
+  record.alike = rank_.ranks;
+  record.startup = rank_.phases;
   record.timeline = timeline_.rows();
-  record.device_peak = stage_->peaks.device();
+  record.device_peak = rank_.peaks.device();
   for (std::size_t leaf = 0; leaf < kLeafCount; ++leaf) {
-    record.leaf_peaks.push_back(stage_->peaks.of(static_cast<Leaf>(leaf)));
+    record.leaf_peaks.push_back(rank_.peaks.of(static_cast<Leaf>(leaf)));
   }
-  record.device_total = stage_->memory.ledger().device_total();
+  record.device_total = rank_.memory.ledger().device_total();
   steps_->finish(record);
   return record;
 }

@@ -2,19 +2,31 @@
 // of each step.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 
+#include "sim/engines/rank_state.hpp"
 #include "sim/run/record.hpp"
 #include "sim/run/step_memory.hpp"
 #include "sim/run/timeline.hpp"
 
 namespace oomcast {
 
+// What of one KV pool requests hold, and what of it is kept only for later hits, in its own units:
+// blocks or slots.
+struct PoolUse {
+  std::int64_t used = 0;
+  std::int64_t cached = 0;
+};
+// Layers that keep a window alone can have a pool of their own.
+inline constexpr std::size_t kMostPools = 2;
+using KvUse = std::array<PoolUse, kMostPools>;
+using UnitBytes = std::array<Bytes, kMostPools>;
+
 // What a timeline row says besides memory.
 struct ServingCounts {
-  Blocks kv_used;
-  Blocks kv_cached;
+  KvUse kv;
   std::int64_t running = 0;
   std::int64_t waiting = 0;
   std::int64_t preemptions = 0;
@@ -22,9 +34,8 @@ struct ServingCounts {
 
 class RankBooks {
  public:
-  // `blocks` of the startup; see make_step_memory() for the rest.
-  RankBooks(const vllm::Deployment& deployment, vllm::StageState stage, Blocks blocks,
-            Detail detail, bool remembers);
+  // `rank` must outlive the books; `units`: bytes of one unit of each pool.
+  RankBooks(RankState& rank, std::unique_ptr<StepMemory> steps, const UnitBytes& units);
 
   // Posts the tensors of steps. Returns the outcome if the card has no room for them.
   std::optional<Outcome> run(const StepRun& steps);
@@ -38,15 +49,15 @@ class RankBooks {
 
   // End of the bucket of `at`: until then one first and one last row of like steps are enough.
   [[nodiscard]] SimTime bucket_end(SimTime at) const { return timeline_.bucket_end(at); }
-  [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
+  [[nodiscard]] Bytes used_bytes(const KvUse& kv) const;
   [[nodiscard]] Bytes pool_bytes() const;
   // Recounts the books and hands over what was recorded.
-  [[nodiscard]] RankRecord finish(int first_rank, int alike);
+  [[nodiscard]] RankRecord finish();
 
  private:
-  std::unique_ptr<vllm::StageState> stage_;  // stays where it is: the step memory refers to it
+  RankState& rank_;
   std::unique_ptr<StepMemory> steps_;
-  Bytes block_bytes_;
+  UnitBytes units_;
   Timeline timeline_;
   Tokens step_tokens_;
 };

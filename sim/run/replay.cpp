@@ -6,10 +6,9 @@
 
 #include "sim/core/digest.hpp"
 #include "sim/core/error.hpp"
-#include "sim/engines/vllm/scheduler.hpp"
-#include "sim/run/plan.hpp"
 #include "sim/run/rank_books.hpp"
 #include "sim/run/request_log.hpp"
+#include "sim/run/serving_engine.hpp"
 
 namespace oomcast {
 namespace {
@@ -19,32 +18,21 @@ constexpr std::int64_t kProgressEvery = 4096;  // requests
 FineSpan fine(SimTime at) { return FineSpan{at.since_start()}; }
 SimTime instant(FineSpan since_start) { return SimTime{since_start.floor()}; }
 
-// A startup that failed leaves no pool; its scheduler is never asked.
-vllm::SchedulerConfig scheduler_for(const vllm::Deployment& deployment,
-                                    const vllm::Startup& startup) {
-  return startup.outcome.fits() ? deployment.scheduler_config(startup.blocks)
-                                : vllm::SchedulerConfig{};
-}
-
 class Serving {
  public:
-  Serving(const vllm::Deployment& deployment, vllm::Startup startup, const StepTimeModel& model,
-          workloads::RequestStream& stream, RequestSink& sink, const ReplayOptions& options,
-          RunRecord& record)
-      : deployment_(deployment),
+  Serving(ServingEngine& engine, const StepTimeModel& model, workloads::RequestStream& stream,
+          RequestSink& sink, const ReplayOptions& options, RunRecord& record)
+      : engine_(engine),
+        deployment_(engine.deployment()),
         model_(model),
         stream_(stream),
         options_(options),
         record_(record),
-        served_(startup.outcome.fits()),
-        scheduler_(scheduler_for(deployment, startup)),
-        log_(sink, record.totals, digest_) {
-    for (vllm::StageState& stage : startup.stages) {
-      books_.emplace_back(deployment_, std::move(stage), startup.blocks, options_.detail,
-                          options_.remembers_steps);
-    }
+        served_(engine.startup().fits()),
+        log_(sink, record.totals, digest_),
+        books_(engine.open_books(options.detail, options.remembers_steps)) {
     record_.totals.kv_pool = books_.front().pool_bytes();
-    record_.outcome = std::move(startup.outcome);
+    record_.outcome = engine.startup();
   }
 
   void run() {
@@ -53,14 +41,10 @@ class Serving {
         throw Interrupted();
       }
       admit_arrivals();
-      if (scheduler_.idle()) {
-        scheduler_.drop_empty_batches();
-        ends_.clear();
-        const auto due = stream_.next_arrival();
-        if (!due) {
+      if (engine_.idle()) {
+        if (!wait_for_arrival()) {
           break;
         }
-        now_ = std::max(now_, fine(*due));
         continue;
       }
       if ((options_.step_by_step || !jump()) && !step()) {
@@ -81,29 +65,8 @@ class Serving {
 
   void offer(const workloads::TraceRequest& request) {
     const std::int64_t index = open_row(request).index;
-    vllm::RequestSpec spec;
-    spec.id = static_cast<vllm::RequestId>(index);
-    spec.arrival_time = request.arrival.seconds();
-    spec.priority = request.priority;
-    spec.tie_order = static_cast<std::uint64_t>(index);
-    spec.prompt_len = request.input;
-    spec.prompt = request.content;
-    spec.output_continues_prompt = request.output_continues_content;
-    spec.max_output = request.output;
-    switch (scheduler_.add(spec)) {
-      case vllm::Added::kQueued:
-        break;
-      case vllm::Added::kEmptyPrompt:
-        reject(index, RequestOutcome::kRejectedEmptyPrompt);
-        break;
-      case vllm::Added::kPromptTooLong:
-        reject(index, RequestOutcome::kRejectedTooLong);
-        break;
-      case vllm::Added::kNoOutput:
-        reject(index, RequestOutcome::kRejectedNoOutput);
-        break;
-      case vllm::Added::kDuplicateId:
-        OOMCAST_CHECK(false, "request {} offered twice", index);
+    if (const auto refusal = engine_.add(request, static_cast<RequestId>(index))) {
+      reject(index, *refusal);
     }
     if (options_.progress && offered_ % kProgressEvery == 0) {
       options_.progress(offered_);
@@ -137,41 +100,46 @@ class Serving {
   // One round of the engine: schedule a batch, and once the pipeline is full take the output of the
   // oldest. False when nothing can ever happen again.
   bool step() {
-    const vllm::StepPlan& plan = scheduler_.schedule();
-    const bool runs = plan.tokens > Tokens{0};
+    const Round round = engine_.schedule();
+    const bool runs = round.totals.tokens > Tokens{0};
     const FineSpan start = std::max(now_, free_from_);
-    for (const vllm::Admission& admission : plan.admitted) {
-      RequestRow& row = log_.at(static_cast<std::int64_t>(admission.id));
+    for (const Admission& admission : round.admitted) {
       if (!admission.resumed) {
+        RequestRow& row = log_.at(static_cast<std::int64_t>(admission.id));
         row.first_scheduled = instant(start);
         row.cached = admission.hit;
       }
     }
-    for (const vllm::RequestId id : plan.preempted) {
+    for (const RequestId id : round.preempted) {
       ++log_.at(static_cast<std::int64_t>(id)).preemptions;
+    }
+    end_requests(round.dropped);
+    if (round.failure != nullptr) {
+      fail(*round.failure);
+      return false;
     }
     if (runs) {
       ++record_.totals.steps;
-      digest_.add_word(static_cast<std::uint64_t>(plan.tokens.count()));
-      launch(plan, start);
+      digest_.add_word(static_cast<std::uint64_t>(round.totals.tokens.count()));
+      launch(round, start);
     } else {
-      if (scheduler_.stall() && !scheduler_.work_in_flight()) {
+      if (engine_.stalled()) {
         return wait_for_arrival();
       }
       ends_.push_back(start);
     }
-    if (scheduler_.batches_in_flight() == scheduler_.depth()) {
+    if (engine_.batches_in_flight() == engine_.depth()) {
       now_ = std::max(now_, ends_.front());
       ends_.pop_front();
-      take(scheduler_.complete());
+      take(engine_.complete());
     }
     return true;
   }
 
-  // The head of the queue can never be admitted: only a new arrival keeps the clock going.
+  // Nothing happens until a request arrives. False if none will.
   bool wait_for_arrival() {
-    ends_.clear();
-    scheduler_.drop_empty_batches();
+    engine_.fall_idle();
+    ends_.assign(static_cast<std::size_t>(engine_.batches_in_flight()), now_);
     const auto due = stream_.next_arrival();
     if (!due) {
       return false;
@@ -180,7 +148,15 @@ class Serving {
     return true;
   }
 
-  void launch(const vllm::StepPlan& plan, FineSpan start) {
+  void fail(const Outcome& outcome) {
+    record_.outcome = outcome;
+    record_.outcome.phase = "runtime";
+    record_.outcome.rank = 0;
+    record_outcome_ = true;
+  }
+
+  void launch(const Round& round, FineSpan start) {
+    const StepTotals& plan = round.totals;
     StepShape shape;
     shape.tokens = plan.tokens;
     shape.requests = plan.requests;
@@ -200,12 +176,12 @@ class Serving {
     const FineSpan behind = ends_.empty() ? FineSpan{} : ends_.back() + share;
     ends_.push_back(std::max(start + took, behind));
     free_from_ = start + share;
-    const StepRun run{plan.tokens, plan.sampled_rows, 1, start, {}, {}};
-    post(run, plan.blocks, plan.running, plan.waiting);
+    const StepRun run{
+        {plan.tokens, plan.sampled_rows, plan.prefill_requests == 0}, 1, start, {}, {}};
+    post(run, round.kv, plan.running, plan.waiting);
   }
 
-  void post(const StepRun& run, const vllm::PoolCounts& blocks, std::int64_t running,
-            std::int64_t waiting) {
+  void post(const StepRun& run, const KvUse& kv, std::int64_t running, std::int64_t waiting) {
     for (RankBooks& books : books_) {
       if (auto outcome = books.run(run)) {
         record_.outcome = std::move(*outcome);
@@ -214,34 +190,37 @@ class Serving {
       }
     }
     if (!record_outcome_ || books_.front().shows_failure()) {
-      sample(run.start_of(0), blocks, running, waiting);
+      sample(run.start_of(0), kv, running, waiting);
     }
   }
 
-  void sample(SimTime at, const vllm::PoolCounts& blocks, std::int64_t running,
-              std::int64_t waiting) {
-    const ServingCounts counts{blocks.used, blocks.cached, running, waiting,
-                               scheduler_.preemptions()};
+  void sample(SimTime at, const KvUse& kv, std::int64_t running, std::int64_t waiting) {
+    const ServingCounts counts{kv, running, waiting, engine_.preemptions()};
     for (RankBooks& books : books_) {
       books.sample(at, counts);
     }
-    const Bytes used = books_.front().block_bytes() * blocks.used.count();
+    const Bytes used = books_.front().used_bytes(kv);
     if (used > record_.totals.kv_peak) {
       record_.totals.kv_peak = used;
       record_.totals.kv_peak_at = at;
     }
   }
 
-  void take(const vllm::StepOutput& output) {
-    for (const vllm::RequestId id : output.first_token) {
+  void take(const RoundResults& results) {
+    for (const RequestId id : results.first_token) {
       log_.at(static_cast<std::int64_t>(id)).first_token = instant(now_);
     }
-    for (const vllm::RequestId id : output.finished) {
-      const auto index = static_cast<std::int64_t>(id);
+    end_requests(results.ended);
+  }
+
+  void end_requests(std::span<const EndedRequest> ended) {
+    for (const EndedRequest& request : ended) {
+      const auto index = static_cast<std::int64_t>(request.id);
       RequestRow& row = log_.at(index);
       row.finish = instant(now_);
-      row.outcome = RequestOutcome::kFinished;
-      row.output = std::min(row.output, deployment_.max_model_len - row.input);
+      row.outcome = request.outcome;
+      row.output =
+          request.output.value_or(std::min(row.output, deployment_.max_model_len - row.input));
       last_finish_ = row.finish;
       answered(index, row.finish);
       log_.close(index);
@@ -251,15 +230,15 @@ class Serving {
   // Passes as many like rounds as end before the next arrival, within one bucket of the timeline.
   // False when there are none.
   bool jump() {
-    const std::int64_t depth = scheduler_.depth();
-    if (depth > 2 || scheduler_.batches_in_flight() != depth - 1) {
+    const std::int64_t depth = engine_.depth();
+    if (depth > 2 || engine_.batches_in_flight() != depth - 1) {
       return false;
     }
-    const std::int64_t certain = scheduler_.steady_steps();
+    const std::int64_t certain = engine_.steady_steps();
     if (certain < 2) {
       return false;
     }
-    const vllm::SteadyShape steady = scheduler_.steady_shape();
+    const SteadyShape steady = engine_.steady_shape();
     if (!std::all_of(books_.begin(), books_.end(), [&](const RankBooks& books) {
           return books.repeats(Tokens{steady.decode_requests}, steady.decode_requests);
         })) {
@@ -277,14 +256,15 @@ class Serving {
     if (steps < 2) {
       return false;
     }
-    const vllm::SteadyJump& jumped = scheduler_.advance_steady(steps);
+    const SteadyUse jumped = engine_.advance_steady(steps);
     const FineSpan last_start = start + sum_of_steps(time, steady.first_context, growth, steps - 1);
     const FineSpan end = start + sum_of_steps(time, steady.first_context, growth, steps);
     record_.totals.steps += steps;
-    const StepRun run{growth, steady.decode_requests, steps, start, time, steady.first_context};
-    post(run, jumped.first, scheduler_.running(), scheduler_.waiting());
+    const StepRun run{
+        {growth, steady.decode_requests, true}, steps, start, time, steady.first_context};
+    post(run, jumped.first, engine_.running(), engine_.waiting());
     if (!record_outcome_) {
-      sample(instant(last_start), jumped.last, scheduler_.running(), scheduler_.waiting());
+      sample(instant(last_start), jumped.last, engine_.running(), engine_.waiting());
     }
     for (std::int64_t i = 0; i < steps; ++i) {
       digest_.add_word(static_cast<std::uint64_t>(steady.decode_requests));
@@ -318,7 +298,7 @@ class Serving {
   }
 
   // Steps for which the time function stays the same.
-  static std::int64_t within_limit(std::int64_t steps, const vllm::SteadyShape& steady,
+  static std::int64_t within_limit(std::int64_t steps, const SteadyShape& steady,
                                    const StepTime& time) {
     const std::int64_t room = time.valid_to_context - steady.first_context.count();
     return std::min(steps, room / steady.decode_requests + 1);
@@ -333,7 +313,7 @@ class Serving {
       return steps;
     }
     const FineSpan until = fine(*due);
-    if (scheduler_.depth() == 1) {
+    if (engine_.depth() == 1) {
       return steps_starting_within(time, context, growth, steps, until - start);
     }
     if (until <= start) {
@@ -343,29 +323,15 @@ class Serving {
   }
 
   void finish() {
-    const bool stalled = served_ && !record_outcome_ && !scheduler_.idle();
-    if (stalled) {
-      const auto stall = scheduler_.stall();
-      record_.outcome.kind = OutcomeKind::kKvTooSmall;
-      record_.outcome.phase = "runtime";
-      record_.outcome.rank = 0;
-      record_.outcome.leaf = Leaf::kKvPool;
-      record_.outcome.short_by =
-          stall ? books_.front().block_bytes() *
-                      std::max<std::int64_t>(stall->needed.count() - stall->available.count(), 0)
-                : Bytes{0};
-      record_.outcome.message = fmt::format(
-          "the request at the head of the queue can never be admitted: it needs {} blocks and the "
-          "pool can free {}; everything behind it waits",
-          stall ? stall->needed.count() : 0, stall ? stall->available.count() : 0);
+    if (served_ && !record_outcome_ && !engine_.idle()) {
+      fail(engine_.stall_outcome());
     }
     mark_unfinished();
-    record_.totals.preemptions = scheduler_.preemptions();
-    record_.totals.prefix_hit_tokens = scheduler_.prefix_hit_tokens();
+    record_.totals.preemptions = engine_.preemptions();
+    record_.totals.prefix_hit_tokens = engine_.prefix_hit_tokens();
     record_.totals.makespan = last_finish_ > SimTime{} ? last_finish_ - SimTime{} : Nanos{0};
-    for (std::size_t stage = 0; stage < books_.size(); ++stage) {
-      const int first_rank = static_cast<int>(stage) * deployment_.tp;
-      record_.ranks.push_back(books_[stage].finish(first_rank, deployment_.tp));
+    for (RankBooks& books : books_) {
+      record_.ranks.push_back(books.finish());
       for (const PhaseRecord& phase : record_.ranks.back().startup) {
         for (const Bytes bytes : phase.device) {
           digest_.add_word(static_cast<std::uint64_t>(bytes.count()));
@@ -396,13 +362,13 @@ class Serving {
     }
   }
 
-  const vllm::Deployment& deployment_;
+  ServingEngine& engine_;
+  const EngineDeployment& deployment_;
   const StepTimeModel& model_;
   workloads::RequestStream& stream_;
   const ReplayOptions& options_;
   RunRecord& record_;
   bool served_;  // the startup came through
-  vllm::Scheduler scheduler_;
   Digest digest_;
   RequestLog log_;
   std::vector<RankBooks> books_;
@@ -418,10 +384,10 @@ class Serving {
 
 }  // namespace
 
-void replay(const vllm::Deployment& deployment, vllm::Startup startup, const StepTimeModel& model,
-            workloads::RequestStream& stream, RequestSink& sink, const ReplayOptions& options,
-            RunRecord& record) {
-  Serving(deployment, std::move(startup), model, stream, sink, options, record).run();
+void replay(Plan plan, const StepTimeModel& model, workloads::RequestStream& stream,
+            RequestSink& sink, const ReplayOptions& options, RunRecord& record) {
+  const std::unique_ptr<ServingEngine> engine = make_serving_engine(std::move(plan));
+  Serving(*engine, model, stream, sink, options, record).run();
 }
 
 }  // namespace oomcast

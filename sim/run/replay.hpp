@@ -1,5 +1,5 @@
-// The serving half of a run: requests of a stream through vLLM's scheduler, step by step or, where
-// steps are alike, many at once.
+// The serving half of a run: requests of a stream through the engine's scheduler, step by step or,
+// where steps are alike, many at once.
 //
 // Order of events at one instant: output of the batch that ends, then arrivals in trace order, then
 // the next scheduling. Nothing else competes, so a run is the same on every machine.
@@ -8,10 +8,9 @@
 #include <csignal>
 #include <functional>
 #include <stdexcept>
-#include <vector>
 
-#include "sim/engines/vllm/startup.hpp"
 #include "sim/latency/step_time.hpp"
+#include "sim/run/plan.hpp"
 #include "sim/run/record.hpp"
 #include "sim/run/step_memory.hpp"
 #include "workloads/request_stream.hpp"
@@ -35,9 +34,9 @@ struct ReplayOptions {
 };
 
 // Fills ranks, totals, outcome and digest of the record. A startup that failed is recorded as it
-// ended; no request of the stream is then taken.
-void replay(const vllm::Deployment& deployment, vllm::Startup startup, const StepTimeModel& model,
-            workloads::RequestStream& stream, RequestSink& sink, const ReplayOptions& options,
-            RunRecord& record);
+// ended; no request of the stream is then served. Throws ConfigError for deployments that can be
+// planned but not replayed (see check_replay()).
+void replay(Plan plan, const StepTimeModel& model, workloads::RequestStream& stream,
+            RequestSink& sink, const ReplayOptions& options, RunRecord& record);
 
 }  // namespace oomcast

@@ -4,11 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 
 #include "sim/engines/outcome.hpp"
-#include "sim/engines/vllm/startup.hpp"
+#include "sim/engines/step_peaks.hpp"
 #include "sim/latency/step_time.hpp"
 #include "sim/run/record.hpp"
 #include "sim/run/timeline.hpp"
@@ -22,9 +21,7 @@ enum class Detail : std::uint8_t {
 };
 
 // Like steps, one after another; the starts in closed form.
-struct StepRun {
-  Tokens tokens;          // of each step
-  std::int64_t rows = 0;  // with logits, of each
+struct StepRun : StepLoad {
   std::int64_t steps = 1;
   FineSpan start;  // of the first, since time 0
   // Of more than one step, which are all decodes: every step adds `tokens` to the context.
@@ -62,11 +59,5 @@ class StepMemory {
   // Adds what is known of the allocator.
   virtual void finish(RankRecord& /*record*/) {}
 };
-
-// The deployment and the state must outlive the result. `remembers`: whether a step that is known
-// from the same state of the allocator is looked up; the results are the same.
-std::unique_ptr<StepMemory> make_step_memory(const vllm::Deployment& deployment,
-                                             vllm::StageState& stage, Blocks blocks, Detail detail,
-                                             bool remembers);
 
 }  // namespace oomcast

@@ -111,7 +111,7 @@ std::vector<ContentSegment> read_prompt(const JsonView& view) {
 void read_request(const JsonView& view, SglangRequest& request,
                   const std::map<std::string, std::uint64_t>& routing_keys) {
   sglang::RequestSpec& spec = request.spec;
-  spec.id = static_cast<sglang::RequestId>(view.integer("id", 0, kMax).value_or(0));
+  spec.id = static_cast<RequestId>(view.integer("id", 0, kMax).value_or(0));
   spec.tie_order = spec.id;  // the engine's id is this one with eight digits
   request.arrival_step = view.integer("arrival_step", 0, kMax).value_or(0);
   request.prompt = read_prompt(view);
@@ -184,7 +184,7 @@ SglangScenario read_sglang_scenario(const Json& header, const std::string& path)
       const JsonView abort((*aborts)[i], path, fmt::format("aborts[{}]", i), problems);
       scenario.aborts.emplace_back(
           abort.integer("step", 0, kMax).value_or(0),
-          static_cast<sglang::RequestId>(abort.integer("id", 0, kMax).value_or(0)));
+          static_cast<RequestId>(abort.integer("id", 0, kMax).value_or(0)));
     }
     std::stable_sort(scenario.aborts.begin(), scenario.aborts.end(),
                      [](const auto& left, const auto& right) { return left.first < right.first; });

@@ -23,7 +23,7 @@ struct SglangScenario {
   std::string name;
   sglang::SchedulerConfig config;
   std::vector<SglangRequest> requests;  // spans in `spec` point into the same element
-  std::vector<std::pair<std::int64_t, sglang::RequestId>> aborts;  // (step, id)
+  std::vector<std::pair<std::int64_t, RequestId>> aborts;  // (step, id)
 };
 
 // Throws ConfigError if the header is not one of this format.

@@ -30,7 +30,7 @@ class Comparison {
   ScenarioRun& run() { return run_; }
 
  private:
-  [[nodiscard]] const std::string& id(vllm::RequestId request) const {
+  [[nodiscard]] const std::string& id(RequestId request) const {
     return scenario_.requests[request].id;
   }
   template <typename Ids>

@@ -29,11 +29,10 @@
 
 #include "sim/core/content.hpp"
 #include "sim/core/units.hpp"
+#include "sim/engines/scheduling.hpp"
 #include "sim/engines/sglang/scheduler_config.hpp"
 
 namespace oomcast::sglang {
-
-using RequestId = std::uint64_t;
 
 // One token of content.
 struct ContentToken {
@@ -89,12 +88,6 @@ struct ExtendedRequest {
   Tokens tokens;  // computed now
 };
 
-struct Admission {
-  RequestId id = 0;
-  bool resumed = false;  // came back after a retraction or preemption
-  Tokens hit;            // prefix-cache hit
-};
-
 struct FinishedRequest {
   RequestId id = 0;
   FinishReason reason = FinishReason::kLength;
@@ -127,18 +120,8 @@ struct TransferPlan {
   std::vector<FinishedRequest> finished;  // decode: ended as they would have joined
 };
 
-struct StepPlan {
-  std::int64_t step = 0;  // calls of schedule() before this one, steady rounds included
+struct StepPlan : StepTotals {
   Kind kind = Kind::kIdle;
-  Tokens tokens;
-  std::int64_t requests = 0;
-  std::int64_t sampled_rows = 0;       // rows with logits: one a request
-  std::int64_t sampling_requests = 0;  // requests that will yield a token (no mid-prefill chunk)
-  std::int64_t decode_requests = 0;
-  Tokens decode_context;  // sum over decodes of cached + new tokens
-  std::int64_t prefill_requests = 0;
-  Tokens prefill_tokens;
-  std::int64_t prefill_attention = 0;  // sum over prefills of n*c + n(n+1)/2, n new over c cached
 
   std::vector<ExtendedRequest> extended;
   std::vector<Admission> admitted;   // first chunks, in order
@@ -150,11 +133,8 @@ struct StepPlan {
   TransferPlan transfers;
   EngineError error = EngineError::kNone;
 
-  // After schedule(), before any output: while the step executes.
-  PoolCounts slots;
-  PoolCounts window_slots;  // zeros without a window pool
-  std::int64_t running = 0;
-  std::int64_t waiting = 0;
+  PoolCounts slots;         // while the step executes
+  PoolCounts window_slots;  // likewise; zeros without a window pool
 };
 
 struct StepOutput {
@@ -165,22 +145,7 @@ struct StepOutput {
   std::vector<RequestId> sending;  // prefill role: prompts done, the rest of their KV is on its way
 };
 
-// n rounds at once. Every round launches the same decode rows and nothing else; nobody finishes. In
-// round i (from 0) the context is first_context + i * decode_requests.
-struct SteadyJump {
-  std::int64_t first_step = 0;  // StepPlan::step of round 0
-  std::int64_t steps = 0;
-  std::int64_t decode_requests = 0;
-  Tokens first_context;  // StepPlan::decode_context of round 0
-  PoolCounts first;      // as StepPlan::slots of the first round
-  PoolCounts last;       // and of the last
-};
-
-// The next round of a steady state.
-struct SteadyShape {
-  std::int64_t decode_requests = 0;
-  Tokens first_context;  // StepPlan::decode_context it will have
-};
+using SteadyJump = SteadyRounds<PoolCounts>;
 
 // Nothing runs, nothing is in flight and the latest rounds let nobody in: without a new arrival or
 // an abort the engine waits for ever. `head` stands first, or is a half-prefilled prompt.

@@ -77,10 +77,8 @@ void read_measured(const Rows& read, StartupRules& rules) {
   rules.delta_net_workspace = kMiB * read.measured("delta_net_workspace_mib", notes);
 }
 
-}  // namespace
-
-StartupRules startup_rules_for(const Version& version) {
-  const Json file = models::embedded_json(kFile);
+StartupRules read_rules(const Version& version) {
+  const Json& file = models::embedded_json(kFile);
   Problems problems;
   const Rows read(file, kFile, version, problems);
   StartupRules rules;
@@ -124,6 +122,7 @@ StartupRules startup_rules_for(const Version& version) {
   rules.weights_leave_nothing = read.boolean("weights_leave_nothing");
   rules.fa3_by_default = read.boolean("fa3_by_default");
   rules.torch = read.version("torch");
+  rules.step_costs = read.step_costs();
   rules.windowed_architectures = read.names("windowed_architectures", "names");
   rules.breakable_multimodal = read.names("breakable_multimodal", "families");
   rules.expert_padding = read.expert_padding();
@@ -131,5 +130,9 @@ StartupRules startup_rules_for(const Version& version) {
   problems.raise_if_any();
   return rules;
 }
+
+}  // namespace
+
+StartupRules startup_rules_for(const Version& version) { return known_rules(version, read_rules); }
 
 }  // namespace oomcast::sglang

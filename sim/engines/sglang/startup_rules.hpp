@@ -10,6 +10,7 @@
 
 #include "sim/core/units.hpp"
 #include "sim/core/version.hpp"
+#include "sim/engines/version_rows.hpp"
 
 namespace oomcast::sglang {
 
@@ -76,6 +77,7 @@ struct StartupRules {
   bool weights_leave_nothing = false;  // an error of its own
   bool fa3_by_default = false;
   Version torch;
+  StepCosts step_costs;
 
   std::vector<std::string> windowed_architectures;
   std::vector<std::string> breakable_multimodal;  // families

@@ -5,9 +5,11 @@
 
 namespace oomcast::trtllm {
 
-StartupRules startup_rules_for(const Version& version) {
+namespace {
+
+StartupRules read_rules(const Version& version) {
   constexpr const char* kFile = "engines/trtllm/presets.json";
-  const Json file = models::embedded_json(kFile);
+  const Json& file = models::embedded_json(kFile);
   Problems problems;
   const VersionRows read(file, kFile, version, problems);
   StartupRules rules;
@@ -18,10 +20,15 @@ StartupRules startup_rules_for(const Version& version) {
   rules.windows_share_equally = read.boolean("windows_share_equally");
   rules.captures_graphs = read.choice<bool>("graph_steps", {{"none", false}, {"widening", true}});
   rules.torch = read.version("torch");
+  rules.step_costs = read.step_costs();
   rules.modules = kMiB * read.measured("modules_mib", rules.provenance);
   rules.graph_driver = kMiB * read.measured("graph_driver_mib", rules.provenance);
   problems.raise_if_any();
   return rules;
 }
+
+}  // namespace
+
+StartupRules startup_rules_for(const Version& version) { return known_rules(version, read_rules); }
 
 }  // namespace oomcast::trtllm

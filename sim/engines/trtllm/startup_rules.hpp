@@ -8,6 +8,7 @@
 
 #include "sim/core/units.hpp"
 #include "sim/core/version.hpp"
+#include "sim/engines/version_rows.hpp"
 
 namespace oomcast::trtllm {
 
@@ -19,6 +20,7 @@ struct StartupRules {
   bool windows_share_equally = true;
   bool captures_graphs = true;
   Version torch;
+  StepCosts step_costs;
 
   // Measured or assumed quantities.
   Bytes modules;

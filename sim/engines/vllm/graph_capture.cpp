@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "sim/core/digest.hpp"
 #include "sim/core/error.hpp"
 #include "sim/engines/startup_tag.hpp"
 #include "sim/engines/vllm/program_run.hpp"
@@ -34,6 +35,16 @@ std::vector<std::int64_t> descending(std::vector<std::int64_t> sizes) {
   return sizes;
 }
 
+Bytes driver_bytes(const StartupRules& rules, GraphMode mode, int layers) {
+  // Pieces lie before, between and after the attention calls.
+  const Bytes nodes_and_executables =
+      mode == GraphMode::kFull
+          ? rules.graph_executable + rules.graph_node * (rules.graph_nodes_per_layer_full * layers)
+          : (rules.graph_executable + rules.graph_node * rules.graph_nodes_per_piece) *
+                (layers + 1);
+  return align_up(nodes_and_executables, allocator::kDriverUnit);
+}
+
 opgraph::StepShape decode_shape(std::int64_t size) { return {size, size, size}; }
 
 }  // namespace
@@ -42,48 +53,111 @@ std::string_view name_of(GraphMode mode) {
   return mode == GraphMode::kPiecewise ? "piecewise" : "full";
 }
 
-GraphCapture::GraphCapture(const Deployment& deployment, int stage, CardMemory& memory)
-    : deployment_(deployment),
-      memory_(memory),
-      first_(capture_program(deployment, stage, beside_pieces(deployment), true)),
+CapturePrograms::CapturePrograms(const Deployment& deployment, int stage)
+    : first_(capture_program(deployment, stage, beside_pieces(deployment), true)),
       piecewise_(capture_program(deployment, stage, beside_pieces(deployment), false)) {
   if (beside_pieces(deployment) != AttentionRun::kSplits) {
     full_.emplace(capture_program(deployment, stage, AttentionRun::kSplits, false));
   }
   const models::LayerRange range = models::stage_layers(*deployment.model, deployment.shard(stage));
-  layers_ = range.end - range.begin;
+  const int layers = range.end - range.begin;
   if (has_piecewise(deployment.cudagraph_mode) && !deployment.capture_sizes.empty()) {
-    modes_.push_back({GraphMode::kPiecewise, descending(deployment.capture_sizes)});
+    modes_.push_back({GraphMode::kPiecewise, descending(deployment.capture_sizes),
+                      driver_bytes(deployment.rules, GraphMode::kPiecewise, layers)});
   }
   const auto full = deployment.full_capture_sizes();
   if (!full.empty()) {
-    modes_.push_back({GraphMode::kFull, descending(full)});
+    modes_.push_back({GraphMode::kFull, descending(full),
+                      driver_bytes(deployment.rules, GraphMode::kFull, layers)});
   }
 }
 
+std::uint64_t CapturePrograms::digest() const {
+  Digest digest;
+  for (const opgraph::Program* program : {&first_, &piecewise_, full_ ? &*full_ : &piecewise_}) {
+    digest.add_word(program->digest());
+  }
+  for (const Mode& mode : modes_) {
+    digest.add_word(static_cast<std::uint64_t>(mode.mode));
+    digest.add_word(static_cast<std::uint64_t>(mode.driver.count()));
+    for (const std::int64_t size : mode.sizes) {
+      digest.add_word(static_cast<std::uint64_t>(size));
+    }
+  }
+  return digest.value();
+}
+
+CaptureEffects simulate_captures(const Deployment& deployment, const CapturePrograms& programs) {
+  CaptureEffects effects;
+  CardMemory card(allocator::kMaxDeviceBytes, 0, deployment.allocator_settings);
+  const auto run = [&](bool trial, CaptureEffect& effect) {
+    const CardMemory::Sums before = card.sums();
+    const Bytes used = card.ledger().views().device_used;
+    card.torch().device().reset_highest();
+    GraphCapture graphs(deployment, programs, card);
+    const bool fits = graphs.run(trial);
+    effect.graphs = graphs.captured();
+    effect.highest = fits ? card.torch().device().highest() - used : allocator::kMaxDeviceBytes;
+    if (trial) {
+      graphs.release();
+    }
+    effect.change = card.sums() - before;
+  };
+  if (deployment.rules.graph_estimate_possible) {
+    run(true, effects.trial);
+  }
+  run(false, effects.all);
+  return effects;
+}
+
+GraphCapture::GraphCapture(const Deployment& deployment, const CapturePrograms& programs,
+                           CardMemory& memory, const CaptureEffects* known)
+    : deployment_(deployment), programs_(programs), memory_(memory), known_(known) {}
+
 bool GraphCapture::run(bool trial) {
+  from_memory_ = known_ != nullptr && has_room_for(trial ? known_->trial : known_->all);
+  if (from_memory_) {
+    apply(trial ? known_->trial : known_->all);
+    return true;
+  }
   memory_.use_stream(kCaptureStream);
   bool fits = true;
-  for (const Mode& mode : modes_) {
+  for (const CapturePrograms::Mode& mode : programs_.modes()) {
     const std::size_t count = trial && !deployment_.runner_v2
                                   ? std::min(kTrialSizes, mode.sizes.size())
                                   : mode.sizes.size();
     for (std::size_t i = 0; i < count && fits; ++i) {
-      fits = capture(mode.mode, mode.sizes[i]);
+      fits = capture(mode, mode.sizes[i]);
     }
   }
   memory_.use_stream(allocator::StreamId::kDefault);
   return fits && (trial || add_residual());
 }
 
-bool GraphCapture::capture(GraphMode mode, std::int64_t size) {
+bool GraphCapture::has_room_for(const CaptureEffect& effect) const {
+  return effect.highest <= memory_.ledger().device_free();
+}
+
+// The first capture returns what is cached to the driver.
+void GraphCapture::apply(const CaptureEffect& effect) {
+  const Bytes free_before = memory_.ledger().device_free();
+  memory_.empty_cache();
+  const Bytes returned = memory_.ledger().device_free() - free_before;
+  memory_.add(effect.change);
+  captured_ = effect.graphs;
+  if (!captured_.empty()) {
+    captured_.front().free_drop -= returned;
+  }
+}
+
+bool GraphCapture::capture(const CapturePrograms::Mode& mode, std::int64_t size) {
   const Bytes free_before = memory_.ledger().device_free();
   const Bytes pool_before = memory_.ledger().at(Leaf::kGraphPool, Backing::kPrivatePool);
   const Bytes allocated_before = memory_.torch().stats().allocated;
   memory_.torch().reset_peaks();
-  const opgraph::Program& program = mode == GraphMode::kFull && full_ ? *full_ : piecewise_;
-  CapturedGraph graph{name_of(mode), size, {}, driver_bytes(mode), {}, {}};
-  if (!warm_up(stream_is_new_ ? first_ : program, size)) {
+  const opgraph::Program& program = programs_.of(mode.mode);
+  CapturedGraph graph{name_of(mode.mode), size, {}, mode.driver, {}, {}};
+  if (!warm_up(stream_is_new_ ? programs_.first() : program, size)) {
     return false;
   }
   if (stream_is_new_ && !make_static_output(size)) {
@@ -91,7 +165,7 @@ bool GraphCapture::capture(GraphMode mode, std::int64_t size) {
   }
   stream_is_new_ = false;
   graph.warm_up_peak = memory_.torch().stats().allocated_peak - allocated_before;
-  if (!record(mode, program, size)) {
+  if (!record(mode.mode, program, size)) {
     return false;
   }
   if (!memory_.take_outside(Leaf::kGraphPool, Backing::kDriver, graph.driver)) {
@@ -143,17 +217,6 @@ bool GraphCapture::record(GraphMode mode, const opgraph::Program& program, std::
   return !failed;
 }
 
-Bytes GraphCapture::driver_bytes(GraphMode mode) const {
-  const StartupRules& rules = deployment_.rules;
-  // Pieces lie before, between and after the attention calls.
-  const Bytes nodes_and_executables =
-      mode == GraphMode::kFull
-          ? rules.graph_executable + rules.graph_node * (rules.graph_nodes_per_layer_full * layers_)
-          : (rules.graph_executable + rules.graph_node * rules.graph_nodes_per_piece) *
-                (layers_ + 1);
-  return align_up(nodes_and_executables, allocator::kDriverUnit);
-}
-
 // What a calibration found per graph, in one sum: the driver's unit is larger than most of it.
 Bytes GraphCapture::residual(std::size_t graphs) const {
   return deployment_.assumed.residuals.graph * graphs;
@@ -170,21 +233,22 @@ bool GraphCapture::add_residual() {
 }
 
 Bytes GraphCapture::estimate() const {
-  std::vector<std::vector<const CapturedGraph*>> samples(modes_.size());
+  const std::vector<CapturePrograms::Mode>& modes = programs_.modes();
+  std::vector<std::vector<const CapturedGraph*>> samples(modes.size());
   Bytes all;
   for (const CapturedGraph& graph : captured_) {
-    const auto mode = std::find_if(modes_.begin(), modes_.end(), [&](const Mode& one) {
-      return name_of(one.mode) == graph.mode;
-    });
-    samples[static_cast<std::size_t>(mode - modes_.begin())].push_back(&graph);
+    const auto mode = std::find_if(
+        modes.begin(), modes.end(),
+        [&](const CapturePrograms::Mode& one) { return name_of(one.mode) == graph.mode; });
+    samples[static_cast<std::size_t>(mode - modes.begin())].push_back(&graph);
     all += graph.free_drop;
   }
   Bytes largest_first;
   Bytes further;
   std::size_t graphs = 0;
-  for (std::size_t i = 0; i < modes_.size(); ++i) {
-    graphs += modes_[i].sizes.size();
-    const auto rest = static_cast<std::int64_t>(modes_[i].sizes.size()) - 1;
+  for (std::size_t i = 0; i < modes.size(); ++i) {
+    graphs += modes[i].sizes.size();
+    const auto rest = static_cast<std::int64_t>(modes[i].sizes.size()) - 1;
     if (samples[i].empty()) {
       continue;
     }
@@ -192,7 +256,7 @@ Bytes GraphCapture::estimate() const {
     largest_first = std::max(largest_first, samples[i].front()->free_drop);
     if (!deployment_.runner_v2) {
       further += std::max(several ? samples[i][1]->free_drop : Bytes{0}, kSmallestGraph) * rest;
-    } else if (modes_[i].mode == GraphMode::kFull) {
+    } else if (modes[i].mode == GraphMode::kFull) {
       // The second sample of full graphs counts the warm-up's memory, which its own capture
       // returns, as negative, and is subtracted.
       further +=
@@ -205,6 +269,10 @@ Bytes GraphCapture::estimate() const {
 }
 
 void GraphCapture::release() {
+  if (from_memory_) {
+    captured_.clear();  // the effect of a trial is without its graphs
+    return;
+  }
   for (const CapturedGraph& graph : captured_) {
     memory_.return_outside(Leaf::kGraphPool, Backing::kDriver, graph.driver);
   }

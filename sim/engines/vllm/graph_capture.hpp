@@ -18,10 +18,54 @@ namespace oomcast::vllm {
 enum class GraphMode : std::uint8_t { kPiecewise, kFull };
 std::string_view name_of(GraphMode mode);
 
+// What the captures of a stage are made of, whatever the card.
+class CapturePrograms {
+ public:
+  struct Mode {
+    GraphMode mode = GraphMode::kPiecewise;
+    std::vector<std::int64_t> sizes;  // descending
+    Bytes driver;                     // of one graph
+  };
+
+  CapturePrograms(const Deployment& deployment, int stage);
+
+  [[nodiscard]] const std::vector<Mode>& modes() const { return modes_; }
+  // The first run on a stream makes the stream's cuBLAS workspace.
+  [[nodiscard]] const opgraph::Program& first() const { return first_; }
+  [[nodiscard]] const opgraph::Program& of(GraphMode mode) const {
+    return mode == GraphMode::kFull && full_ ? *full_ : piecewise_;
+  }
+  // Of all that decides what captures take.
+  [[nodiscard]] std::uint64_t digest() const;
+
+ private:
+  opgraph::Program first_;
+  opgraph::Program piecewise_;
+  std::optional<opgraph::Program> full_;  // none: the same as beside pieces
+  std::vector<Mode> modes_;
+};
+
+// What captures of one kind take on a card that has room for them.
+struct CaptureEffect {
+  std::vector<CapturedGraph> graphs;
+  Bytes highest;            // device memory in use beyond what was before, at the worst moment
+  CardMemory::Sums change;  // of what is in use, from before to after
+};
+
+struct CaptureEffects {
+  CaptureEffect trial;  // its graphs dropped again
+  CaptureEffect all;    // after the trial, where the version makes one
+};
+
+// Both, one after the other on an empty card.
+CaptureEffects simulate_captures(const Deployment& deployment, const CapturePrograms& programs);
+
 class GraphCapture {
  public:
-  // The card must outlive the captures.
-  GraphCapture(const Deployment& deployment, int stage, CardMemory& memory);
+  // Programs and card must outlive the captures. `known`: what these captures do, if simulated
+  // before.
+  GraphCapture(const Deployment& deployment, const CapturePrograms& programs, CardMemory& memory,
+               const CaptureEffects* known = nullptr);
 
   // Captures the sizes of all modes in the engine's order, largest first; the first runner's
   // `trial` takes the two largest of each mode only. False after an out-of-memory (the card's
@@ -34,26 +78,20 @@ class GraphCapture {
   void release();
 
  private:
-  struct Mode {
-    GraphMode mode;
-    std::vector<std::int64_t> sizes;  // descending
-  };
-
-  bool capture(GraphMode mode, std::int64_t size);
+  [[nodiscard]] bool has_room_for(const CaptureEffect& effect) const;
+  void apply(const CaptureEffect& effect);
+  bool capture(const CapturePrograms::Mode& mode, std::int64_t size);
   bool warm_up(const opgraph::Program& program, std::int64_t size);
   bool make_static_output(std::int64_t size);
   bool record(GraphMode mode, const opgraph::Program& program, std::int64_t size);
-  [[nodiscard]] Bytes driver_bytes(GraphMode mode) const;
   [[nodiscard]] Bytes residual(std::size_t graphs) const;
   bool add_residual();
 
   const Deployment& deployment_;
+  const CapturePrograms& programs_;
   CardMemory& memory_;
-  int layers_ = 0;
-  std::vector<Mode> modes_;
-  opgraph::Program first_;  // with the stream's cuBLAS workspace
-  opgraph::Program piecewise_;
-  std::optional<opgraph::Program> full_;  // none: the same as beside pieces
+  const CaptureEffects* known_;
+  bool from_memory_ = false;  // the last run was
   bool stream_is_new_ = true;
   std::optional<CardMemory::Tensor> static_output_;
   std::vector<CapturedGraph> captured_;

@@ -30,11 +30,10 @@
 
 #include "sim/core/content.hpp"
 #include "sim/core/units.hpp"
+#include "sim/engines/scheduling.hpp"
 #include "sim/engines/vllm/scheduler_config.hpp"
 
 namespace oomcast::vllm {
-
-using RequestId = std::uint64_t;
 
 struct RequestSpec {
   RequestId id = 0;             // unique among the requests that are queued or running
@@ -66,12 +65,6 @@ enum class Added {
   kDuplicateId,    // a live request has this id
 };
 
-struct Admission {
-  RequestId id = 0;
-  bool resumed = false;  // came back after a preemption
-  Tokens hit;            // prefix-cache hit
-};
-
 // Blocks of the pool, the null block excluded: free + used == total.
 struct PoolCounts {
   Blocks total;
@@ -97,20 +90,8 @@ struct ScheduledRequest {
   std::size_t first_group = 0;
 };
 
-// One scheduled batch. Decodes are the requests that compute one token, plus drafts, in this step;
-// all others are prefills (also chunks of a prompt and recomputation after a preemption).
-struct StepPlan {
-  std::int64_t step = 0;  // calls of schedule() before this one, steady rounds included
-  Tokens tokens;          // scheduled in total, drafts included
-  std::int64_t requests = 0;
-  std::int64_t sampled_rows = 0;       // rows with logits: one a request plus its drafts
-  std::int64_t sampling_requests = 0;  // requests that will yield a token (no mid-prefill chunk)
-  std::int64_t decode_requests = 0;
-  Tokens decode_tokens;   // decode_requests plus drafts
-  Tokens decode_context;  // sum over decodes of cached + new tokens
-  std::int64_t prefill_requests = 0;
-  Tokens prefill_tokens;
-  std::int64_t prefill_attention = 0;  // sum over prefills of n*c + n(n+1)/2, n new over c cached
+struct StepPlan : StepTotals {
+  Tokens decode_tokens;  // decode_requests plus drafts
 
   std::vector<Admission> admitted;   // first time and again, in order
   std::vector<RequestId> preempted;  // while scheduling this step, in order
@@ -119,10 +100,7 @@ struct StepPlan {
   std::vector<std::int32_t> detail_blocks;
   std::vector<std::int32_t> detail_group_blocks;
 
-  // After schedule(), before any output: while the step executes.
-  PoolCounts blocks;
-  std::int64_t running = 0;
-  std::int64_t waiting = 0;
+  PoolCounts blocks;  // while the step executes
 };
 
 struct StepOutput {
@@ -133,22 +111,7 @@ struct StepOutput {
   std::vector<std::pair<RequestId, std::int32_t>> detail_sampled;  // with SchedulerConfig::detail
 };
 
-// n rounds at once. Every round schedules the same decode requests, one token each, and nothing
-// else; nobody finishes. In round i (from 0) the context is first_context + i * decode_requests.
-struct SteadyJump {
-  std::int64_t first_step = 0;  // StepPlan::step of round 0
-  std::int64_t steps = 0;
-  std::int64_t decode_requests = 0;
-  Tokens first_context;  // StepPlan::decode_context of round 0
-  PoolCounts first;      // as StepPlan::blocks of the first round
-  PoolCounts last;       // and of the last
-};
-
-// The next round of a steady state.
-struct SteadyShape {
-  std::int64_t decode_requests = 0;
-  Tokens first_context;  // StepPlan::decode_context it will have
-};
+using SteadyJump = SteadyRounds<PoolCounts>;
 
 // Nothing runs, nothing is in flight, and the head of the queue cannot be admitted: without a new
 // arrival or an abort the engine waits for ever.

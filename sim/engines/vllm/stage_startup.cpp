@@ -86,20 +86,52 @@ class SplitLimit {
 
 }  // namespace
 
-StageState::StageState(const Deployment& deployment, int stage_number)
-    : RankState(deployment.device_total(), stage_number * deployment.tp, deployment.tp,
-                deployment.allocator_settings),
-      stage(stage_number),
-      role(role_of(deployment, stage_number)),
-      kv(deployment.kv_layout(stage_number)) {
-  kv_groups = static_cast<int>(kv.groups.size());
-}
-
-StageStartup::StageStartup(const Deployment& deployment, int stage)
-    : deployment_(deployment), state_(deployment, stage), card_(state_) {}
+StageStartup::StageStartup(const Deployment& deployment, int stage, StartupMemo* memo)
+    : deployment_(deployment), memo_(memo), state_(deployment, stage), card_(state_) {}
 
 bool StageStartup::measure() {
-  return context() && communicators() && first_snapshot() && load() && profile() && budget();
+  const MeasuredStage* known =
+      memo_ != nullptr ? memo_->measured(deployment_, state_.stage) : nullptr;
+  if (known != nullptr && requested() <= known->free_at_snapshot) {
+    return resume(*known) && budget();
+  }
+  return (memo_ != nullptr ? remember() : measure_anew()) && budget();
+}
+
+bool StageStartup::measure_anew() {
+  return context() && communicators() && first_snapshot() && load() && profile();
+}
+
+// A startup that ended at the first snapshot ended for its budget, which is not remembered.
+bool StageStartup::remember() {
+  const bool alive = measure_anew();
+  if (free_at_snapshot_ >= state_.requested && free_at_snapshot_ > Bytes{0}) {
+    memo_->keep(deployment_, {state_, programs_, free_at_snapshot_, allocated_at_profile_,
+                              highest_allocated_, outcome()});
+  }
+  return alive;
+}
+
+bool StageStartup::resume(const MeasuredStage& measured) {
+  state_ = measured.state;
+  state_.requested = requested();
+  programs_ = measured.programs;
+  free_at_snapshot_ = measured.free_at_snapshot;
+  allocated_at_profile_ = measured.allocated_at_profile;
+  highest_allocated_ = measured.highest_allocated;
+  card_.begin("profile");
+  if (measured.outcome.fits()) {
+    return true;
+  }
+  card_.take(measured.outcome);
+  return false;
+}
+
+Bytes StageStartup::requested() const {
+  const double wanted =
+      static_cast<double>(deployment_.device_total().count()) * deployment_.gpu_memory_utilization;
+  return Bytes{static_cast<std::int64_t>(deployment_.rules.requested_is_ceiled ? std::ceil(wanted)
+                                                                               : wanted)};
 }
 
 bool StageStartup::serve(Blocks blocks) { return kv(blocks) && capture() && warm_up() && ready(); }
@@ -132,10 +164,7 @@ bool StageStartup::first_snapshot() {
       !card_.allocate(Leaf::kWorkspaceGemm, deployment_.cublas_workspace)) {
     return false;
   }
-  const double wanted =
-      static_cast<double>(deployment_.device_total().count()) * deployment_.gpu_memory_utilization;
-  state_.requested = Bytes{static_cast<std::int64_t>(
-      deployment_.rules.requested_is_ceiled ? std::ceil(wanted) : wanted)};
+  state_.requested = requested();
   free_at_snapshot_ = card_.device_free();
   if (free_at_snapshot_ >= state_.requested) {
     return true;
@@ -222,8 +251,12 @@ bool StageStartup::run_profile(const opgraph::StepShape& shape) {
 
 // The trial and the capture run the same programs.
 GraphCapture& StageStartup::graphs() {
+  if (!programs_) {
+    programs_ = std::make_shared<const CapturePrograms>(deployment_, state_.stage);
+  }
   if (!graphs_) {
-    graphs_.emplace(deployment_, state_.stage, state_.memory);
+    graphs_.emplace(deployment_, *programs_, state_.memory,
+                    memo_ != nullptr ? memo_->effects(deployment_, *programs_) : nullptr);
   }
   return *graphs_;
 }

@@ -2,6 +2,7 @@
 // phase, and what it measures of it.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,37 +12,17 @@
 #include "sim/engines/startup_card.hpp"
 #include "sim/engines/vllm/deployment.hpp"
 #include "sim/engines/vllm/graph_capture.hpp"
+#include "sim/engines/vllm/stage_state.hpp"
+#include "sim/engines/vllm/startup_memo.hpp"
 #include "sim/engines/vllm/step_program.hpp"
 #include "sim/ledger/card_memory.hpp"
 
 namespace oomcast::vllm {
 
-// The books of one pipeline stage; all its tensor-parallel ranks are alike.
-struct StageState : RankState {
-  StageState(const Deployment& deployment, int stage_number);
-
-  int stage = 0;
-  StageRole role;
-  KvLayout kv;
-
-  // Measurements of the startup.
-  Bytes requested;
-  Bytes weights;
-  Bytes profile_increase;  // blocks allocated at the profile run's highest moment, above its start
-  Bytes activation_peak;   // what the version's log calls it
-  Bytes non_torch;
-  Bytes consumed;
-  Bytes available_kv;
-  std::optional<Bytes> kv_needed;  // by one request, where it was too much
-  std::optional<Tokens> longest_that_fits;
-  std::optional<Blocks> state_blocks;  // where they were too few
-  Bytes graph_estimate;                // what the version's trial capture makes of it
-  Bytes capture_drop;                  // free memory lost during capture
-};
-
 class StageStartup {
  public:
-  StageStartup(const Deployment& deployment, int stage);
+  // With a memo, what an alike deployment did before is taken from there.
+  StageStartup(const Deployment& deployment, int stage, StartupMemo* memo = nullptr);
 
   // Everything up to the KV budget. False when the startup died; see outcome().
   bool measure();
@@ -56,6 +37,11 @@ class StageStartup {
   StageState& state() { return state_; }
 
  private:
+  // Up to the KV budget, anew or from memory.
+  bool measure_anew();
+  bool remember();
+  bool resume(const MeasuredStage& measured);
+
   // Phases.
   bool context();
   bool communicators();
@@ -79,8 +65,12 @@ class StageStartup {
 
   [[nodiscard]] std::int64_t sampled_rows() const;
 
+  [[nodiscard]] Bytes requested() const;
+
   const Deployment& deployment_;
+  StartupMemo* memo_;
   StageState state_;
+  std::shared_ptr<const CapturePrograms> programs_;
   std::optional<GraphCapture> graphs_;
   StartupCard card_;
   Bytes free_at_snapshot_;

@@ -70,14 +70,14 @@ EngineReport make_report(const Deployment& deployment, const std::vector<StageSt
 
 }  // namespace
 
-Startup simulate_startup(const Deployment& deployment) {
+Startup simulate_startup(const Deployment& deployment, StartupMemo* memo) {
   std::vector<std::unique_ptr<StageStartup>> stages;
   std::vector<StageStartup*> measured;
   Startup out;
   Blocks blocks;
   const auto run = [&]() -> bool {
     for (int stage = 0; stage < deployment.pp; ++stage) {
-      stages.push_back(std::make_unique<StageStartup>(deployment, stage));
+      stages.push_back(std::make_unique<StageStartup>(deployment, stage, memo));
       if (!stages.back()->measure()) {
         out.outcome = stages.back()->outcome();
         return false;

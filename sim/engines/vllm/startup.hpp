@@ -19,6 +19,7 @@ struct Startup {
   Outcome outcome;
 };
 
-Startup simulate_startup(const Deployment& deployment);
+// With a memo, work that alike deployments did before is not done again.
+Startup simulate_startup(const Deployment& deployment, StartupMemo* memo = nullptr);
 
 }  // namespace oomcast::vllm

@@ -5,9 +5,11 @@
 
 namespace oomcast::vllm {
 
-StartupRules startup_rules_for(const Version& version) {
+namespace {
+
+StartupRules read_rules(const Version& version) {
   constexpr const char* kFile = "engines/vllm/presets.json";
-  const Json file = models::embedded_json(kFile);
+  const Json& file = models::embedded_json(kFile);
   Problems problems;
   const VersionRows read(file, kFile, version, problems);
   StartupRules rules;
@@ -73,11 +75,13 @@ StartupRules startup_rules_for(const Version& version) {
   rules.graph_nodes_per_piece = read.measured("graph_nodes_per_piece", notes);
   rules.flashinfer_delta_net = kMiB * read.measured("flashinfer_delta_net_mib", notes);
   rules.runner_v2_resident = kMiB * read.measured("runner_v2_resident_mib", notes);
-  rules.step_seconds = read.step_time("step_us");
-  rules.layer_seconds = read.step_time("layer_us");
-  rules.request_seconds = read.step_time("request_us");
+  rules.step_costs = read.step_costs();
   problems.raise_if_any();
   return rules;
 }
+
+}  // namespace
+
+StartupRules startup_rules_for(const Version& version) { return known_rules(version, read_rules); }
 
 }  // namespace oomcast::vllm

@@ -9,6 +9,7 @@
 
 #include "sim/core/units.hpp"
 #include "sim/core/version.hpp"
+#include "sim/engines/version_rows.hpp"
 
 namespace oomcast::vllm {
 
@@ -75,10 +76,7 @@ struct StartupRules {
   Bytes runner_v2_resident;
   Bytes flashinfer_delta_net;
 
-  // Host costs of a step, seconds.
-  double step_seconds = 0;
-  double layer_seconds = 0;
-  double request_seconds = 0;
+  StepCosts step_costs;
 
   // "non-torch memory 0.25 GiB: measured, +-60 MiB (source)" for every measured value above.
   std::vector<std::string> provenance;

@@ -23,7 +23,7 @@ StepPeaks::StepPeaks(const Deployment& deployment, int stage)
     for (const opgraph::Program::Moment& moment : program.envelope()) {
       Moment& own = moments_[index_of(execution)].emplace_back();
       own.live = moment.live;
-      std::transform(kLeaves.begin(), kLeaves.end(), own.by_leaf.begin(),
+      std::transform(kStepLeaves.begin(), kStepLeaves.end(), own.by_leaf.begin(),
                      [&](Leaf leaf) { return moment.by_leaf[oomcast::index_of(leaf)]; });
     }
   };
@@ -46,18 +46,18 @@ Execution StepPeaks::execution_of(Tokens tokens, std::int64_t rows) const {
   return piecewise_ ? Execution::kPiecewiseGraph : uncaptured_;
 }
 
-StepPeaks::Sizes StepPeaks::at(Tokens tokens, std::int64_t rows) const {
-  const opgraph::StepShape shape{tokens.count(), rows, rows};
+StepSizes StepPeaks::at(const StepLoad& load) const {
+  const opgraph::StepShape shape{load.tokens.count(), load.rows, load.rows};
   const Moment* highest = nullptr;
   Bytes most;
-  for (const Moment& moment : moments_[index_of(execution_of(tokens, rows))]) {
+  for (const Moment& moment : moments_[index_of(execution_of(load.tokens, load.rows))]) {
     const Bytes live = moment.live.at(shape);
     if (highest == nullptr || live > most) {
       highest = &moment;
       most = live;
     }
   }
-  Sizes sizes{};
+  StepSizes sizes{};
   if (highest != nullptr) {
     std::transform(highest->by_leaf.begin(), highest->by_leaf.end(), sizes.begin(),
                    [&](const opgraph::Affine& bytes) { return bytes.at(shape); });

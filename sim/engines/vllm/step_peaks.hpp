@@ -7,35 +7,28 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/engines/step_peaks.hpp"
 #include "sim/engines/vllm/step_program.hpp"
-#include "sim/ledger/classes.hpp"
 
 namespace oomcast::vllm {
 
 // How a serving step with this way of execution runs on the stage.
 StepKind serving_kind(const Deployment& deployment, int stage, Execution execution);
 
-class StepPeaks {
+class StepPeaks final : public oomcast::StepPeaks {
  public:
-  // Leaves that a step's tensors belong to.
-  static constexpr std::array<Leaf, 5> kLeaves = {Leaf::kRuntimeActivations,
-                                                  Leaf::kRuntimeIntermediates, Leaf::kRuntimeLogits,
-                                                  Leaf::kWorkspaceAttention, Leaf::kWorkspaceMoe};
-  using Sizes = std::array<Bytes, kLeaves.size()>;
-
   StepPeaks(const Deployment& deployment, int stage);
 
-  // Bytes alive at the highest moment of a step over `tokens` tokens of which `rows` get logits.
   // Steps within the captured sizes run inside CUDA graphs, whose activations lie in the private
   // pool and are counted there.
-  [[nodiscard]] Sizes at(Tokens tokens, std::int64_t rows) const;
+  [[nodiscard]] StepSizes at(const StepLoad& load) const override;
   // How such a step runs.
   [[nodiscard]] Execution execution_of(Tokens tokens, std::int64_t rows) const;
 
  private:
   struct Moment {
     opgraph::Affine live;
-    std::array<opgraph::Affine, kLeaves.size()> by_leaf;
+    std::array<opgraph::Affine, kStepLeaves.size()> by_leaf;
   };
   // The envelope of a way of execution, and what it has for each leaf of a step.
   std::array<std::vector<Moment>, kExecutions> moments_;

@@ -34,7 +34,7 @@ TEST(Presets, WrongQuestionsAreNamed) {
 
 TEST(Presets, EveryRowHasASource) {
   for (const std::string& name : models::embedded_names("kernels/")) {
-    const Json file = models::embedded_json(name);
+    const Json& file = models::embedded_json(name);
     const Json sizes = file.value("sizes", Json::object());
     for (const auto& [key, entry] : sizes.items()) {
       for (const Json& row : entry.at("rows")) {

@@ -28,12 +28,12 @@ struct Case {
   std::string synthetic;
   std::uint64_t seed = 1;
 
-  [[nodiscard]] vllm::Deployment deployment() const {
+  [[nodiscard]] AnyDeployment deployment() const {
     DeploymentInput input;
     input.launch_line = launch;
     input.gpu = gpu;
     input.engine_version = "0.19.0";
-    return std::move(*resolve_input(input).as<vllm::Deployment>());
+    return resolve_input(input);
   }
   [[nodiscard]] std::unique_ptr<workloads::RequestStream> stream() const {
     workloads::WorkloadOptions workload;
@@ -45,12 +45,12 @@ struct Case {
 
 RunRecord run(const Case& given, ReplayOptions options = {}) {
   options.detail = Detail::kAllocator;
-  const vllm::Deployment deployment = given.deployment();
+  const AnyDeployment deployment = given.deployment();
   const auto stream = given.stream();
   const auto model = step_time_model(deployment);
   Unread sink;
   RunRecord record;
-  replay(deployment, vllm::simulate_startup(deployment), *model, *stream, sink, options, record);
+  replay(start(deployment), *model, *stream, sink, options, record);
   return record;
 }
 
@@ -265,10 +265,10 @@ TEST(AllocatorDetail, FragmentationEndsARunThatExpandableSegmentsServe) {
       run(tight("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True ", kInPieces)).outcome.fits());
   ReplayOptions options;
   options.detail = Detail::kAllocator;
-  const vllm::Deployment deployment = given.deployment();
+  const AnyDeployment deployment = given.deployment();
   const std::vector<Fix> fixes = find_runtime_fixes(
-      deployment, failed, *step_time_model(deployment), [&given] { return given.stream(); },
-      options);
+      deployment.common(), failed, *step_time_model(deployment),
+      [&given] { return given.stream(); }, options);
   ASSERT_FALSE(fixes.empty());
   EXPECT_EQ(fixes.front().change, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
 }

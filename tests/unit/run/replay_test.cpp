@@ -29,18 +29,17 @@ Served run(const std::string& flags, const std::string& synthetic, bool step_by_
   input.launch_line = "vllm serve meta-llama/Llama-3.1-8B-Instruct " + flags;
   input.gpu = "H100-80GB";
   input.engine_version = "0.19.0";
-  Plan planned = make_plan(resolve_input(input));
-  Plan::Vllm& plan = *planned.as<Plan::Vllm>();
+  Plan plan = make_plan(resolve_input(input));
   workloads::WorkloadOptions workload;
   workload.synthetic = synthetic;
   workload.seed = seed;
   const auto stream = workloads::make_workload(workload);
-  const auto model = step_time_model(plan.deployment);
+  const auto model = step_time_model(plan);
   Rows rows;
   Served out;
   ReplayOptions options;
   options.step_by_step = step_by_step;
-  replay(plan.deployment, std::move(plan.startup), *model, *stream, rows, options, out.record);
+  replay(std::move(plan), *model, *stream, rows, options, out.record);
   out.rows = std::move(rows.rows);
   return out;
 }
@@ -105,13 +104,12 @@ TEST(Replay, ALaterTurnHitsTheEarlierAnswer) {
   DeploymentInput input;
   input.launch_line = "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 4096";
   input.gpu = "H100-80GB";
-  Plan planned = make_plan(resolve_input(input));
-  Plan::Vllm& plan = *planned.as<Plan::Vllm>();
-  const auto model = step_time_model(plan.deployment);
+  Plan plan = make_plan(resolve_input(input));
+  const auto model = step_time_model(plan);
   Given stream({first, second});
   Rows rows;
   RunRecord record;
-  replay(plan.deployment, std::move(plan.startup), *model, stream, rows, {}, record);
+  replay(std::move(plan), *model, stream, rows, {}, record);
   ASSERT_EQ(rows.rows.size(), 2U);
   EXPECT_EQ(rows.rows[0].cached, Tokens{0});
   EXPECT_EQ(rows.rows[1].cached, Tokens{112});

@@ -1,0 +1,138 @@
+// vLLM behind the serving loop.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/core/error.hpp"
+#include "sim/engines/vllm/scheduler.hpp"
+#include "sim/engines/vllm/step_peaks.hpp"
+#include "sim/run/allocator_steps.hpp"
+#include "sim/run/class_steps.hpp"
+#include "sim/run/serving_engine.hpp"
+
+namespace oomcast {
+namespace {
+
+KvUse use_of(const vllm::PoolCounts& blocks) {
+  return {PoolUse{blocks.used.count(), blocks.cached.count()}};
+}
+
+class VllmServing final : public ServingEngine {
+ public:
+  explicit VllmServing(Plan::Vllm plan) : plan_(std::move(plan)), scheduler_(settings(plan_)) {}
+
+  [[nodiscard]] const EngineDeployment& deployment() const override { return plan_.deployment; }
+  [[nodiscard]] const Outcome& startup() const override { return plan_.startup.outcome; }
+
+  [[nodiscard]] std::vector<RankBooks> open_books(Detail detail, bool remembers) override {
+    std::vector<RankBooks> books;
+    for (vllm::StageState& stage : plan_.startup.stages) {
+      std::unique_ptr<StepMemory> steps;
+      if (detail == Detail::kAllocator) {
+        steps = std::make_unique<AllocatorSteps>(plan_.deployment, stage, plan_.startup.blocks,
+                                                 remembers);
+      } else {
+        steps = std::make_unique<ClassSteps>(
+            stage, std::make_unique<vllm::StepPeaks>(plan_.deployment, stage.stage));
+      }
+      books.emplace_back(stage, std::move(steps), UnitBytes{stage.kv.block_bytes()});
+    }
+    return books;
+  }
+
+  std::optional<RequestOutcome> add(const workloads::TraceRequest& request, RequestId id) override {
+    vllm::RequestSpec spec;
+    spec.id = id;
+    spec.arrival_time = request.arrival.seconds();
+    spec.priority = request.priority;
+    spec.tie_order = id;
+    spec.prompt_len = request.input;
+    spec.prompt = request.content;
+    spec.output_continues_prompt = request.output_continues_content;
+    spec.max_output = request.output;
+    switch (scheduler_.add(spec)) {
+      case vllm::Added::kQueued:
+        return std::nullopt;
+      case vllm::Added::kEmptyPrompt:
+        return RequestOutcome::kRejectedEmptyPrompt;
+      case vllm::Added::kPromptTooLong:
+        return RequestOutcome::kRejectedTooLong;
+      case vllm::Added::kNoOutput:
+        return RequestOutcome::kRejectedNoOutput;
+      case vllm::Added::kDuplicateId:
+        break;
+    }
+    OOMCAST_CHECK(false, "request {} offered twice", id);
+  }
+
+  Round schedule() override {
+    const vllm::StepPlan& plan = scheduler_.schedule();
+    return {plan, plan.admitted, plan.preempted, {}, use_of(plan.blocks)};
+  }
+
+  RoundResults complete() override {
+    const vllm::StepOutput& output = scheduler_.complete();
+    ended_.clear();
+    for (const RequestId id : output.finished) {
+      ended_.push_back({id, RequestOutcome::kFinished, std::nullopt});
+    }
+    return {output.first_token, ended_};
+  }
+
+  void fall_idle() override { scheduler_.drop_empty_batches(); }
+
+  [[nodiscard]] std::int64_t depth() const override { return scheduler_.depth(); }
+  [[nodiscard]] std::int64_t batches_in_flight() const override {
+    return scheduler_.batches_in_flight();
+  }
+  [[nodiscard]] bool idle() const override { return scheduler_.idle(); }
+  [[nodiscard]] bool stalled() const override {
+    return scheduler_.stall().has_value() && !scheduler_.work_in_flight();
+  }
+
+  [[nodiscard]] Outcome stall_outcome() const override {
+    const vllm::Stall stall = scheduler_.stall().value_or(vllm::Stall{});
+    Outcome outcome;
+    outcome.kind = OutcomeKind::kKvTooSmall;
+    outcome.leaf = Leaf::kKvPool;
+    outcome.short_by = plan_.startup.stages.front().kv.block_bytes() *
+                       std::max<std::int64_t>(stall.needed.count() - stall.available.count(), 0);
+    outcome.message = fmt::format(
+        "the request at the head of the queue can never be admitted: it needs {} blocks and the "
+        "pool can free {}; everything behind it waits",
+        stall.needed.count(), stall.available.count());
+    return outcome;
+  }
+
+  [[nodiscard]] std::int64_t steady_steps() const override { return scheduler_.steady_steps(); }
+  [[nodiscard]] SteadyShape steady_shape() const override { return scheduler_.steady_shape(); }
+  SteadyUse advance_steady(std::int64_t rounds) override {
+    const vllm::SteadyJump& jump = scheduler_.advance_steady(rounds);
+    return {use_of(jump.first), use_of(jump.last)};
+  }
+
+  [[nodiscard]] std::int64_t running() const override { return scheduler_.running(); }
+  [[nodiscard]] std::int64_t waiting() const override { return scheduler_.waiting(); }
+  [[nodiscard]] std::int64_t preemptions() const override { return scheduler_.preemptions(); }
+  [[nodiscard]] Tokens prefix_hit_tokens() const override { return scheduler_.prefix_hit_tokens(); }
+
+ private:
+  // A startup that failed leaves no pool; its scheduler is never asked.
+  static vllm::SchedulerConfig settings(const Plan::Vllm& plan) {
+    return plan.startup.outcome.fits() ? plan.deployment.scheduler_config(plan.startup.blocks)
+                                       : vllm::SchedulerConfig{};
+  }
+
+  Plan::Vllm plan_;
+  vllm::Scheduler scheduler_;
+  std::vector<EndedRequest> ended_;
+};
+
+}  // namespace
+
+std::unique_ptr<ServingEngine> serve(Plan::Vllm plan) {
+  return std::make_unique<VllmServing>(std::move(plan));
+}
+
+}  // namespace oomcast
