@@ -3,8 +3,8 @@
 // ConfigError), 3 done and does not fit.
 //
 // The name of an option's value tells what it is, for readers and for shells: FILE and DIR are
-// paths, GPU and FORMAT names of the catalogs, COMMAND a subcommand, "a|b|c" a closed choice, which
-// parse() checks. Any other name is free text.
+// paths, GPU, FORMAT and SCHEMA names of the catalogs, COMMAND a subcommand, "a|b|c" a closed
+// choice, which parse() checks. Any other name is free text.
 #pragma once
 
 #include <boost/program_options.hpp>
@@ -58,6 +58,7 @@ Command compare_command();
 Command explain_command();
 Command calibrate_command();
 Command list_command();
+Command schema_command();
 Command help_command();
 Command completions_command();
 Command man_command();

@@ -10,6 +10,7 @@
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
 #include "sim/launch/launch.hpp"
+#include "sim/report/schemas.hpp"
 #include "workloads/request_stream.hpp"
 
 namespace oomcast::cli {
@@ -107,6 +108,9 @@ std::vector<std::string> choices(const std::string& value_name) {
 std::vector<std::string> offered(const std::string& value_name) {
   if (value_name == "COMMAND") {
     return command_names();
+  }
+  if (value_name == "SCHEMA") {
+    return schemas::names();
   }
   std::vector<std::string> names = choices(value_name);
   if (value_name == "GPU") {
