@@ -22,8 +22,14 @@ ClassSteps::ClassSteps(RankState& rank, std::unique_ptr<StepPeaks> peaks,
   ledger.set_torch_idle(ledger.torch_idle() - movable);
 }
 
+bool ClassSteps::repeats(Tokens tokens, std::int64_t rows) const {
+  const StepLoad load{tokens, rows, true};
+  return load == before_ || step_peaks_->at(load, before_) == step_peaks_->at(load, load);
+}
+
 std::optional<Outcome> ClassSteps::run(const StepRun& steps) {
-  const StepSizes wanted = step_peaks_->at(steps);
+  const StepSizes wanted = step_peaks_->at(steps, before_);
+  before_ = steps;
   if (wanted == live_) {
     return std::nullopt;
   }

@@ -24,9 +24,7 @@ class ClassSteps final : public StepMemory {
 
   // After an outcome the books show the moment before.
   std::optional<Outcome> run(const StepRun& steps) override;
-  [[nodiscard]] bool repeats(Tokens /*tokens*/, std::int64_t /*rows*/) const override {
-    return true;
-  }
+  [[nodiscard]] bool repeats(Tokens tokens, std::int64_t rows) const override;
   void show(std::size_t moment, TimelineRow& row) const override;
 
  private:
@@ -35,6 +33,7 @@ class ClassSteps final : public StepMemory {
   RankState& rank_;
   std::unique_ptr<StepPeaks> step_peaks_;
   std::vector<FirstStepTensor> first_;  // until they are made
+  StepLoad before_;                     // the step run last
   StepSizes live_{};
 };
 

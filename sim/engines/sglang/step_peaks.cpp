@@ -11,9 +11,8 @@ using models::AttentionKind;
 using opgraph::Affine;
 
 constexpr std::int64_t kFloat = 4;
-// PyTorch's own sampler sorts: values, 64-bit indices, their running sum, beside the
-// probabilities.
-constexpr std::int64_t kSorted = 4 + 4 + 8 + 4;
+constexpr const char* kSplitsFlag = "triton-attention-num-kv-splits";
+constexpr std::int64_t kUsualSplits = 8;
 
 constexpr std::size_t place_of(Leaf leaf) {
   std::size_t place = 0;
@@ -42,56 +41,56 @@ StepPeaks::StepPeaks(const Deployment& deployment, int stage)
     captured_tokens_ = deployment.prefill_sizes.back();
   }
   const Bytes element{models::bits_of(deployment.dtype) / 8};
+  const std::int64_t splits = deployment.decode_backend == "triton"
+                                  ? deployment.launch.integer(kSplitsFlag).value_or(kUsualSplits)
+                                  : 0;
   for (const models::LayerSpec& layer : deployment.model->layer_kinds) {
     const models::AttentionSpec& attention = layer.attention;
     if (attention.kind == AttentionKind::kNone) {
       continue;
     }
+    const bool mla = attention.kind == AttentionKind::kMla;
     const std::int64_t heads = div_ceil(attention.heads, deployment.attention_tp());
-    const std::int64_t width =
-        attention.kind == AttentionKind::kMla ? attention.mla.v_dim : attention.v_head_dim;
-    attention_output_ = std::max(attention_output_, element * heads * width);
+    const std::int64_t width = heads * (mla ? attention.mla.v_dim : attention.v_head_dim);
+    // Latent attention writes its heads twice (recorded).
+    attention_output_ = std::max(attention_output_, element * width * (mla ? 2 : 1));
     attention_statistics_ = std::max(attention_statistics_, Bytes{kFloat * heads});
+    attention_partials_ = std::max(attention_partials_, Bytes{kFloat * splits * (width + heads)});
   }
   const std::int64_t vocabulary = deployment.model->vocabulary;
-  const std::int64_t sampling = deployment.flashinfer_sampling ? kFloat : kSorted;
   logits_row_ = Bytes{kFloat} * vocabulary;
-  logits_row_replayed_ = Bytes{sampling} * vocabulary;
   if (deployment.tp > 1) {
-    // Own part, gathered rank by rank, and in order of the vocabulary.
-    const Bytes gathered = element * (2 * vocabulary + div_ceil(vocabulary, deployment.tp));
-    logits_row_replayed_ = std::max(logits_row_replayed_, gathered);
+    gathered_row_ = element * (2 * vocabulary + div_ceil(vocabulary, deployment.tp));
   }
-  logits_row_eager_ = logits_row_ + Bytes{sampling} * vocabulary;
-  logits_row_before_ = deployment.overlap ? logits_row_ : Bytes{0};
 }
 
 bool StepPeaks::replays(const StepLoad& load) const {
   return load.decodes_only ? load.rows <= captured_rows_ : load.tokens.count() <= captured_tokens_;
 }
 
-StepSizes StepPeaks::at(const StepLoad& load) const {
-  const Bytes rows = logits(load);
+StepSizes StepPeaks::at(const StepLoad& load, const StepLoad& before) const {
   StepSizes sizes{};
   if (!load.decodes_only || !replays(load)) {
     sizes = forward(load);
   }
-  // The highest of the two: what the forward pass made is gone when tokens are sampled.
-  if (rows >= total(sizes)) {
+  // Probabilities, beside the logits where those have no buffer; before that, outside of decode
+  // graphs, the logits of all ranks as they come and in the vocabulary's order.
+  const Bytes probabilities = logits_row_ * (has_logits_buffer(load) ? 1 : 2);
+  const Bytes sampled =
+      (load.decodes_only ? probabilities : std::max(probabilities, gathered_row_)) * load.rows;
+  // What the forward pass made is gone when tokens are sampled, but for Triton's partial sums.
+  Bytes& logits = sizes[place_of(Leaf::kRuntimeLogits)];
+  if (sampled >= total(sizes)) {
     sizes = {};
-    sizes[place_of(Leaf::kRuntimeLogits)] = rows;
-  } else if (load.decodes_only && !has_logits_buffer(load.rows)) {
-    sizes[place_of(Leaf::kRuntimeLogits)] += logits_row_before_ * load.rows;
+    logits = sampled;
+  }
+  if (load.decodes_only && !replays(load)) {
+    sizes[place_of(Leaf::kWorkspaceAttention)] += attention_partials_ * load.rows;
+  }
+  if (before.tokens > Tokens{0} && !has_logits_buffer(before)) {
+    logits += logits_row_ * before.rows;
   }
   return sizes;
-}
-
-Bytes StepPeaks::logits(const StepLoad& load) const {
-  if (has_logits_buffer(load.rows)) {
-    return logits_row_replayed_ * load.rows;
-  }
-  const Bytes row = logits_row_eager_ + (load.decodes_only ? logits_row_before_ : Bytes{0});
-  return row * load.rows;
 }
 
 StepSizes StepPeaks::forward(const StepLoad& load) const {

@@ -17,9 +17,10 @@ class StepPeaks final : public oomcast::StepPeaks {
  public:
   StepPeaks(const Deployment& deployment, int stage);
 
-  // Replayed graphs keep their activations in the private pool. Outside of it are what attention
-  // makes between the pieces of a captured prefill, and the sampler's probabilities.
-  [[nodiscard]] StepSizes at(const StepLoad& load) const override;
+  // Replayed graphs keep their activations and logits in memory of their own. Outside of it are
+  // what attention makes between the pieces of a captured prefill, and the sampler's probabilities.
+  // Logits of an eager step stand until the next one has made its own.
+  [[nodiscard]] StepSizes at(const StepLoad& load, const StepLoad& before) const override;
 
  private:
   struct Moment {
@@ -29,11 +30,12 @@ class StepPeaks final : public oomcast::StepPeaks {
   using Envelope = std::vector<Moment>;
 
   [[nodiscard]] StepSizes forward(const StepLoad& load) const;
-  [[nodiscard]] Bytes logits(const StepLoad& load) const;
   [[nodiscard]] const Envelope& eager(const StepLoad& load) const;
   [[nodiscard]] bool replays(const StepLoad& load) const;
-  // Fits into the buffer of captured decodes.
-  [[nodiscard]] bool has_logits_buffer(std::int64_t rows) const { return rows <= captured_rows_; }
+  // Its logits go to the buffer of captured decodes.
+  [[nodiscard]] bool has_logits_buffer(const StepLoad& load) const {
+    return load.rows <= captured_rows_ && replays(load);
+  }
 
   const Deployment& deployment_;
   int stage_;
@@ -41,10 +43,9 @@ class StepPeaks final : public oomcast::StepPeaks {
   std::int64_t captured_tokens_ = 0;  // tokens of the largest captured prefill
   Bytes attention_output_;            // a token, of the widest layer
   Bytes attention_statistics_;
-  Bytes logits_row_;         // in fp32, all ranks' parts
-  Bytes logits_row_eager_;   // at the sampler's highest moment
-  Bytes logits_row_before_;  // of the batch before, under overlap
-  Bytes logits_row_replayed_;
+  Bytes attention_partials_;  // of Triton's decodes, a row
+  Bytes logits_row_;          // in fp32
+  Bytes gathered_row_;        // with tensor parallelism
   // Programs of eager steps, made when a kind of step first runs.
   mutable std::vector<std::pair<StepKind, Envelope>> eager_;
 };
