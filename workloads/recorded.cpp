@@ -57,4 +57,12 @@ std::unique_ptr<RequestStream> RecordedWorkload::play(const Change& change) cons
   return with_options(std::make_unique<KeptStream>(requests_, summary_), options);
 }
 
+double RecordedWorkload::own_rate() const {
+  if (requests_.size() < 2) {
+    return 0;
+  }
+  const double seconds = requests_.back().arrival.seconds() - requests_.front().arrival.seconds();
+  return seconds > 0 ? static_cast<double>(requests_.size() - 1) / seconds : 0;
+}
+
 }  // namespace oomcast::workloads

@@ -27,6 +27,9 @@ class RecordedWorkload {
   // Throws ConfigError for a change that is no valid option.
   [[nodiscard]] std::unique_ptr<RequestStream> play(const Change& change) const;
   [[nodiscard]] std::unique_ptr<RequestStream> play() const { return play(Change{}); }
+  // Requests a second between the first arrival and the last; 0 where there is no such span, or the
+  // requests are not kept.
+  [[nodiscard]] double own_rate() const;
 
  private:
   static constexpr std::size_t kMostRequests = 1'000'000;

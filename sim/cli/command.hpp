@@ -58,6 +58,7 @@ Command plan_command();
 Command replay_command();
 Command report_command();
 Command sweep_command();
+Command limit_command();
 Command compare_command();
 Command explain_command();
 Command calibrate_command();

@@ -194,7 +194,7 @@ int run(const po::variables_map& values) {
   const int jobs = jobs_of(values);
   const workloads::WorkloadOptions workload = workload_choices(values);
   search::PointBase base{std::move(choice.deployment), std::move(choice.calibration), nullptr,
-                         stop_on_signals()};
+                         false, stop_on_signals()};
   const bool replays = !workload.traces.empty() || !workload.synthetic.empty();
   search::Sweep sweep{grid_of(spec, base.deployment.common().launch, replays),
                       replays,

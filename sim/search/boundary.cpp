@@ -11,12 +11,12 @@ namespace oomcast::search {
 namespace {
 
 constexpr const char* kSource = "command line";
-constexpr int kLooks = 8;
+constexpr int kLooks = 6;
 constexpr double kNearlyFull = 0.99;
 
 struct Time {
   std::string_view name;
-  double ServingFigures::* figure;
+  double ServingFigures::*figure;
 };
 constexpr std::array<Time, 9> kTimes = {{{"ttft", &ServingFigures::ttft_p99},
                                          {"ttft_p50", &ServingFigures::ttft_p50},
@@ -37,10 +37,9 @@ std::optional<double> parse_seconds(std::string text) {
     text.pop_back();
   }
   const auto number = parse_decimal(text);
-  return number && number->units > 0
-             ? std::optional(static_cast<double>(number->units) / std::pow(10.0, number->places) *
-                             unit)
-             : std::nullopt;
+  return number && number->units > 0 ? std::optional(static_cast<double>(number->units) /
+                                                     std::pow(10.0, number->places) * unit)
+                                     : std::nullopt;
 }
 
 Decimal widened(Decimal number, int places) {
@@ -50,19 +49,25 @@ Decimal widened(Decimal number, int places) {
   return number;
 }
 
-// Where to look first: the ends, and between them at equal ratios.
-std::vector<std::int64_t> looks(const Range& range) {
+// Where to look first: the ends, the anchor, and between them at equal ratios and at equal steps.
+std::vector<std::int64_t> looks(const Range& range, std::optional<double> anchor) {
   const std::int64_t last = range.count() - 1;
-  std::set<std::int64_t> out = {0, last};
   const double low = static_cast<double>(range.low.units);
+  const double high = static_cast<double>(range.high.units);
   const double step = static_cast<double>(range.step.units);
-  for (int i = 1; i < kLooks - 1; ++i) {
-    const double share = static_cast<double>(i) / (kLooks - 1);
-    const double even = share * static_cast<double>(last);
-    const double ratio =
-        low > 0 ? (low * std::pow(static_cast<double>(range.high.units) / low, share) - low) / step
-                : even;
-    out.insert(std::clamp<std::int64_t>(std::llround(ratio), 0, last));
+  std::set<std::int64_t> out = {0, last};
+  const auto look_at = [&](double units) {
+    out.insert(std::clamp<std::int64_t>(std::llround((units - low) / step), 0, last));
+  };
+  for (int i = 1; i < kLooks; ++i) {
+    const double share = static_cast<double>(i) / kLooks;
+    look_at(low + share * (high - low));
+    if (low > 0) {
+      look_at(low * std::pow(high / low, share));
+    }
+  }
+  if (anchor) {
+    look_at(*anchor * std::pow(10.0, range.low.places));
   }
   return {out.begin(), out.end()};
 }
@@ -122,7 +127,8 @@ std::string Range::at(std::int64_t index) const {
 
 std::optional<Range> parse_range(std::string_view text, const Decimal& step, Problems& problems) {
   const auto complain = [&](const std::string& expected) {
-    problems.add({kSource, "--between", std::string(text), expected, "e.g. 64:4096 or 0.5:0.99+0.01"});
+    problems.add(
+        {kSource, "--between", std::string(text), expected, "e.g. 64:4096 or 0.5:0.99+0.01"});
     return std::nullopt;
   };
   const auto colon = text.find(':');
@@ -154,7 +160,8 @@ const Edge* Boundary::upper() const {
   return found == edges.rend() ? nullptr : &*found;
 }
 
-Boundary find_boundary(const Range& range, const Criterion& criterion, const Evaluate& evaluate) {
+Boundary find_boundary(const Range& range, const Criterion& criterion, const Evaluate& evaluate,
+                       std::optional<double> anchor) {
   std::map<std::int64_t, PointResult> seen;
   const auto holds = [&](std::int64_t index) {
     auto at = seen.find(index);
@@ -163,7 +170,7 @@ Boundary find_boundary(const Range& range, const Criterion& criterion, const Eva
     }
     return criterion.holds(at->second);
   };
-  const std::vector<std::int64_t> first = looks(range);
+  const std::vector<std::int64_t> first = looks(range, anchor);
   Boundary out;
   out.low_holds = holds(first.front());
   out.high_holds = holds(first.back());

@@ -55,7 +55,7 @@ std::optional<Range> parse_range(std::string_view text, const Decimal& step, Pro
 // A change between values that hold and that do not.
 struct Edge {
   std::string holds;
-  std::string breaks;  // its neighbour
+  std::string breaks;    // its neighbour
   bool is_upper = true;  // what breaks is above
   PointResult broken;
 };
@@ -73,6 +73,8 @@ struct Boundary {
 
 using Evaluate = std::function<PointResult(const std::string& value)>;
 
-Boundary find_boundary(const Range& range, const Criterion& criterion, const Evaluate& evaluate);
+// `anchor`: a value that is likely to hold, such as today's; looked at first if in the range.
+Boundary find_boundary(const Range& range, const Criterion& criterion, const Evaluate& evaluate,
+                       std::optional<double> anchor = std::nullopt);
 
 }  // namespace oomcast::search

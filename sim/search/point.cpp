@@ -5,15 +5,18 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <utility>
 
 #include "models/gpu.hpp"
 #include "sim/report/csv.hpp"
+#include "sim/search/axis.hpp"
 
 namespace oomcast::search {
 namespace {
 
-constexpr std::array<std::string_view, 3> kWorkloadKnobs = {kRateKnob, kRequestsKnob, kClientsKnob};
+constexpr std::array<std::string_view, 5> kWorkloadKnobs = {kScaleKnob, kRateKnob, kRequestsKnob,
+                                                            kClientsKnob, kContextKnob};
 constexpr double kNanosPerSecond = 1e9;
 
 std::int64_t count_of(const std::string& knob, const std::string& value) {
@@ -25,11 +28,25 @@ std::int64_t count_of(const std::string& knob, const std::string& value) {
   return number;
 }
 
-workloads::RecordedWorkload::Change change_of(const Settings& settings) {
+// A rate as a factor of the workload's own.
+std::string scale_for(const std::string& rate, double own) {
+  const auto wanted = parse_decimal(rate);
+  const double value =
+      wanted ? static_cast<double>(wanted->units) / std::pow(10.0, wanted->places) : 0;
+  if (!(value > 0) || !(own > 0)) {
+    throw ConfigError(Problem{"command line", kRateKnob, rate,
+                              own > 0 ? "a number above 0" : "requests that arrive over time", ""});
+  }
+  return fmt::format("{:.9f}", value / own);
+}
+
+workloads::RecordedWorkload::Change change_of(const Settings& settings, double own_rate) {
   workloads::RecordedWorkload::Change change;
   for (const auto& [name, value] : settings) {
-    if (name == kRateKnob) {
+    if (name == kScaleKnob) {
       change.rate_scale = value;
+    } else if (name == kRateKnob) {
+      change.rate_scale = scale_for(value, own_rate);
     } else if (name == kRequestsKnob) {
       change.requests = count_of(name, value);
     } else if (name == kClientsKnob) {
@@ -152,7 +169,7 @@ PointResult PointRunner::run(const Settings& settings) {
     AnyDeployment deployment = resolve(settings);
     const EngineDeployment& common = deployment.common();
     result.gpus = common.tp * common.pp * common.dp;
-    if (base_.workload) {
+    if (base_.replays()) {
       serve(std::move(deployment), settings, result);
       return result;
     }
@@ -170,13 +187,34 @@ PointResult PointRunner::run(const Settings& settings) {
   return result;
 }
 
+std::unique_ptr<workloads::RequestStream> PointRunner::stream_for(const Plan& plan,
+                                                                  const Settings& settings) const {
+  if (!base_.worst_case) {
+    return base_.workload->play(change_of(settings, base_.workload->own_rate()));
+  }
+  constexpr std::int64_t kMostRequests = 4096;
+  constexpr std::int64_t kMostOutput = 128;
+  std::int64_t length = plan.deployment().max_model_len.count();
+  for (const auto& [name, value] : settings) {
+    if (name == kContextKnob) {
+      length = count_of(name, value);
+    }
+  }
+  const std::int64_t output = std::clamp<std::int64_t>(length / 8, 1, kMostOutput);
+  const std::int64_t requests =
+      std::min(plan.report().max_running_requests.value_or(kMostRequests), kMostRequests);
+  return workloads::make_synthetic(fmt::format("batch:requests={},input={},output={}", requests,
+                                               std::max<std::int64_t>(1, length - output), output),
+                                   1);
+}
+
 void PointRunner::serve(AnyDeployment deployment, const Settings& settings, PointResult& result) {
   const std::unique_ptr<StepTimeModel> times = base_.calibration && base_.calibration->step_time
                                                    ? make_measured(*base_.calibration->step_time)
                                                    : step_time_model(deployment);
-  const auto stream = base_.workload->play(change_of(settings));
   Plan plan = start(std::move(deployment));
   take_report(plan, result);
+  const auto stream = stream_for(plan, settings);
   ReplayOptions options;
   options.stop = base_.stop;
   NoRequests sink;

@@ -21,9 +21,11 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 
 // Settings that are no flags: the card, and what the requests do (replays only).
 inline constexpr const char* kGpuKnob = "gpu";
-inline constexpr const char* kRateKnob = "rate-scale";
+inline constexpr const char* kScaleKnob = "rate-scale";
+inline constexpr const char* kRateKnob = "request-rate";  // a second, on average
 inline constexpr const char* kRequestsKnob = "requests";
 inline constexpr const char* kClientsKnob = "closed-loop";
+inline constexpr const char* kContextKnob = "context-length";  // of the worst case
 bool is_workload_knob(std::string_view name);
 // Canonical name of any setting. Throws ConfigError, naming the choices.
 std::string canonical_knob(const launch::Launch& launch, std::string_view name);
@@ -84,7 +86,12 @@ struct PointBase {
   AnyDeployment deployment;
   std::optional<Calibration> calibration;
   std::shared_ptr<const workloads::RecordedWorkload> workload;  // null: startups alone
+  // The worst that can be asked instead: as many requests as run at once, all at time 0, each as
+  // long as the model takes (or as kContextKnob says).
+  bool worst_case = false;
   const volatile std::sig_atomic_t* stop = nullptr;
+
+  [[nodiscard]] bool replays() const { return workload != nullptr || worst_case; }
 };
 
 // Runs points one after the other; what they share is done once. One thread.
@@ -98,6 +105,8 @@ class PointRunner {
   [[nodiscard]] AnyDeployment resolve(const Settings& settings);
 
  private:
+  [[nodiscard]] std::unique_ptr<workloads::RequestStream> stream_for(
+      const Plan& plan, const Settings& settings) const;
   void serve(AnyDeployment deployment, const Settings& settings, PointResult& result);
   // The launch line with these settings. Neighbours differ in few, so it starts from the last one.
   const launch::Launch& launch_with(const Settings& settings);

@@ -16,7 +16,7 @@ std::size_t points_at_once(std::size_t points, int workers, bool replays) {
 
 void run_on_threads(const PointBase& base, const std::vector<std::size_t>& points,
                     const SettingsOf& settings_of, int threads, const Done& done) {
-  const std::size_t at_once = points_at_once(points.size(), threads, base.workload != nullptr);
+  const std::size_t at_once = points_at_once(points.size(), threads, base.replays());
   std::atomic<std::size_t> next{0};
   std::mutex mutex;  // of `done` and `failure`
   std::exception_ptr failure;
