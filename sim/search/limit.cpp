@@ -67,7 +67,7 @@ std::vector<LimitFix> candidates(const EngineDeployment& deployment, const std::
 class Finder {
  public:
   Finder(const PointBase& base, const Criterion& criterion)
-      : criterion_(criterion), runner_(base) {}
+      : base_(base), criterion_(criterion), runner_(base) {}
 
   Limit find(const LimitRequest& request) {
     Limit limit{request, {}, {}, std::nullopt, 0};
