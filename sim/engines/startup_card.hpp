@@ -46,7 +46,8 @@ class StartupCard {
   void fail(OutcomeKind kind, Leaf leaf, Bytes missing, std::string message);
 
   [[nodiscard]] const Outcome& outcome() const { return outcome_; }
-  [[nodiscard]] Bytes allocated() const { return state_.memory.torch().stats().allocated; }
+  // By PyTorch, in whole blocks.
+  [[nodiscard]] Bytes allocated() const { return state_.memory.ledger().views().torch_allocated; }
   [[nodiscard]] Bytes device_free() const { return state_.memory.ledger().device_free(); }
 
  private:

@@ -132,8 +132,8 @@ bool operator==(const PointResult& left, const PointResult& right) {
 
 const launch::Launch& PointRunner::launch_with(const Settings& settings) {
   const bool alike =
-      settings.size() == last_settings_.size() &&
-      std::equal(settings.begin(), settings.end(), last_settings_.begin(),
+      last_settings_ && settings.size() == last_settings_->size() &&
+      std::equal(settings.begin(), settings.end(), last_settings_->begin(),
                  [](const auto& now, const auto& last) {
                    // Keys of one JSON flag may leave others behind.
                    return now.first == last.first && now.first.find('.') == std::string::npos;
@@ -141,7 +141,8 @@ const launch::Launch& PointRunner::launch_with(const Settings& settings) {
   if (!alike) {
     last_launch_ = base_.deployment.common().launch;
   }
-  const Settings last = std::exchange(last_settings_, {});  // empty while one may be refused
+  // None while one may be refused.
+  const Settings last = std::exchange(last_settings_, std::nullopt).value_or(Settings{});
   for (std::size_t i = 0; i < settings.size(); ++i) {
     const auto& [name, value] = settings[i];
     const bool is_flag = name != kGpuKnob && !is_workload_knob(name);

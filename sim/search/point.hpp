@@ -112,7 +112,7 @@ class PointRunner {
   const launch::Launch& launch_with(const Settings& settings);
 
   const PointBase& base_;
-  Settings last_settings_;
+  std::optional<Settings> last_settings_;  // of last_launch_
   launch::Launch last_launch_;
   StartMemo memo_;
 };
