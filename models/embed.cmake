@@ -2,7 +2,8 @@
 # The linker copies the files as they are (.incbin), so large tables cost no compile time. HEADER
 # declares, in NAMESPACE, `const std::map<std::string_view, std::string_view>& compiled_in_files();`.
 function(oomcast_embed target header namespace)
-  set(generated ${CMAKE_CURRENT_BINARY_DIR}/${target}_embedded.cpp)
+  string(REPLACE "::" "_" id ${namespace})
+  set(generated ${CMAKE_CURRENT_BINARY_DIR}/${id}_embedded.cpp)
   set(blobs "")
   set(externs "")
   set(rows "")
@@ -12,7 +13,7 @@ function(oomcast_embed target header namespace)
     string(REGEX MATCH "^([^=]*)=(.*)$" matched "${pair}")
     set(name ${CMAKE_MATCH_1})
     set(path ${CMAKE_MATCH_2})
-    set(symbol "${target}_embedded_${index}")
+    set(symbol "${id}_embedded_${index}")
     string(APPEND blobs "    \".globl ${symbol}, ${symbol}_end\\n\"\n"
            "    \".hidden ${symbol}, ${symbol}_end\\n\"\n"
            "    \"${symbol}: .incbin \\\"${path}\\\"\\n\"\n"

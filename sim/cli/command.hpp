@@ -3,8 +3,8 @@
 // ConfigError), 3 done and does not fit.
 //
 // The name of an option's value tells what it is, for readers and for shells: FILE and DIR are
-// paths, GPU and FORMAT names of the catalogs, COMMAND a subcommand, "a|b|c" a closed choice, which
-// parse() checks. Any other name is free text.
+// paths, GPU, FORMAT and SCHEMA names of the catalogs, COMMAND a subcommand, "a|b|c" a closed
+// choice, which parse() checks. Any other name is free text.
 #pragma once
 
 #include <boost/program_options.hpp>
@@ -58,9 +58,11 @@ Command plan_command();
 Command replay_command();
 Command report_command();
 Command sweep_command();
+Command compare_command();
 Command explain_command();
 Command calibrate_command();
 Command list_command();
+Command schema_command();
 Command help_command();
 Command completions_command();
 Command man_command();
@@ -120,5 +122,13 @@ struct DeploymentChoice {
 };
 // Resolves what deployment_options() describe.
 DeploymentChoice resolve_deployment(const po::variables_map& values);
+// The same with another launch line (or @file), and the card of the option `gpu`. Throws
+// `problems` and its own together.
+DeploymentChoice resolve_deployment(const po::variables_map& values, const std::string& line,
+                                    const char* gpu, Problems& problems);
+
+// Of two sides, each a launch line, @file, a run's folder, record.json or plan.json; --launch,
+// where it is given, is the first of them.
+int run_compare(const po::variables_map& values, std::vector<std::string> sides);
 
 }  // namespace oomcast::cli

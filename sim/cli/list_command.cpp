@@ -7,6 +7,7 @@
 #include "sim/cli/command.hpp"
 #include "sim/core/error.hpp"
 #include "sim/launch/flag_table.hpp"
+#include "sim/report/schemas.hpp"
 #include "workloads/request_stream.hpp"
 
 namespace oomcast::cli {
@@ -54,11 +55,20 @@ Rows formats_rows() {
   return rows;
 }
 
+Rows schemas_rows() {
+  Rows rows;
+  for (const std::string& name : schemas::names()) {
+    rows.emplace_back(name, OrderedJson::parse(schemas::text(name)).at("title").get<std::string>());
+  }
+  return rows;
+}
+
 po::options_description options() {
   po::options_description options("Options");
-  options.add_options()(
-      "topic", po::value<std::string>()->value_name("models|gpus|engines|formats"), "what to list")(
-      "json", po::bool_switch(), "print JSON")("help,h", po::bool_switch(), "show this help");
+  options.add_options()("topic",
+                        po::value<std::string>()->value_name("models|gpus|engines|formats|schemas"),
+                        "what to list")("json", po::bool_switch(), "print JSON")(
+      "help,h", po::bool_switch(), "show this help");
   return options;
 }
 
@@ -69,13 +79,16 @@ Rows rows_of(const std::string& topic) {
   if (topic == "gpus") {
     return gpus_rows();
   }
-  return topic == "engines" ? engines_rows() : formats_rows();
+  if (topic == "engines") {
+    return engines_rows();
+  }
+  return topic == "formats" ? formats_rows() : schemas_rows();
 }
 
 int run(const po::variables_map& values) {
   if (values.count("topic") == 0) {
     throw ConfigError(
-        Problem{"command line", "list", "", "one of: models, gpus, engines, formats", ""});
+        Problem{"command line", "list", "", "one of: models, gpus, engines, formats, schemas", ""});
   }
   const Rows rows = rows_of(values["topic"].as<std::string>());
   if (values["json"].as<bool>()) {
@@ -100,10 +113,11 @@ int run(const po::variables_map& values) {
 
 Command list_command() {
   return {.name = "list",
-          .purpose = "models, gpus, engines or formats that are known",
-          .synopsis = "oomcast list models|gpus|engines|formats [--json]",
+          .purpose = "models, gpus, engines, formats and schemas that are known",
+          .synopsis = "oomcast list models|gpus|engines|formats|schemas [--json]",
           .about = "What the built-in catalogs hold.",
-          .examples = {{"Cards with their memory and other names", "oomcast list gpus"}},
+          .examples = {{"Cards with their memory and other names", "oomcast list gpus"},
+                       {"What JSON is written, for oomcast schema", "oomcast list schemas"}},
           .options = options,
           .word = "topic",
           .most_words = 1,

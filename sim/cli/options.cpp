@@ -10,6 +10,7 @@
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
 #include "sim/launch/launch.hpp"
+#include "sim/report/schemas.hpp"
 #include "workloads/request_stream.hpp"
 
 namespace oomcast::cli {
@@ -108,6 +109,9 @@ std::vector<std::string> offered(const std::string& value_name) {
   if (value_name == "COMMAND") {
     return command_names();
   }
+  if (value_name == "SCHEMA") {
+    return schemas::names();
+  }
   std::vector<std::string> names = choices(value_name);
   if (value_name == "GPU") {
     for (const std::string& gpu : models::gpu_names()) {
@@ -166,22 +170,33 @@ std::optional<po::variables_map> parse(const Command& command, const Arguments& 
   return values;
 }
 
-DeploymentChoice resolve_deployment(const po::variables_map& values) {
+void take_data_folder(const po::variables_map& values) {
   if (values.count("data") != 0) {
     models::set_data_folder(values["data"].as<std::string>());
   }
+}
+
+DeploymentChoice resolve_deployment(const po::variables_map& values) {
   Problems problems;
-  DeploymentInput input;
+  std::string line;
   if (values.count("launch") == 0) {
     problems.add({kCommandLine, "--launch", "", "the engine's launch line",
                   "e.g. --launch \"vllm serve meta-llama/Llama-3.1-8B-Instruct\""});
   } else {
-    input.launch_line = launch::launch_text(values["launch"].as<std::string>());
+    line = values["launch"].as<std::string>();
   }
-  if (values.count("gpu") == 0) {
-    problems.add({kCommandLine, "--gpu", "", "a card", "see: oomcast list gpus"});
+  return resolve_deployment(values, line, "gpu", problems);
+}
+
+DeploymentChoice resolve_deployment(const po::variables_map& values, const std::string& line,
+                                    const char* gpu, Problems& problems) {
+  take_data_folder(values);
+  DeploymentInput input;
+  input.launch_line = launch::launch_text(line);
+  if (values.count(gpu) == 0) {
+    problems.add({kCommandLine, std::string("--") + gpu, "", "a card", "see: oomcast list gpus"});
   } else {
-    input.gpu = values["gpu"].as<std::string>();
+    input.gpu = values[gpu].as<std::string>();
   }
   input.engine_version = values["engine-version"].as<std::string>();
   input.model_config = values["model-config"].as<std::string>();

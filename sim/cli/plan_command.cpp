@@ -14,12 +14,18 @@ po::options_description options() {
   options.add_options()("explain-peak", po::bool_switch(),
                         "the profile run's peak tensor by tensor, with formulas and live ranges")(
       "out", po::value<std::string>()->value_name("DIR"),
-      "new folder for plan.json, config.resolved.json and summary.txt");
+      "new folder for plan.json, config.resolved.json and summary.txt")(
+      "compare", po::value<std::vector<std::string>>()->multitoken()->value_name("A [B]"),
+      "two launch lines, @files or run folders, or one beside --launch: what differs and why "
+      "(see: oomcast help compare)");
   add_brief(options);
   return options;
 }
 
 int run(const po::variables_map& values) {
+  if (values.count("compare") != 0) {
+    return run_compare(values, values["compare"].as<std::vector<std::string>>());
+  }
   const Plan plan = make_plan(resolve_deployment(values).deployment);
   OrderedJson json = plan_json(plan);
   if (values["explain-peak"].as<bool>()) {

@@ -27,24 +27,6 @@ auto gathered(Problems& problems, Read read) -> std::optional<decltype(read())> 
   }
 }
 
-AnyDeployment resolve_for_engine(launch::Launch launch,
-                                 std::shared_ptr<const models::ModelSpec> model,
-                                 models::GpuSpec gpu, const CardState& card,
-                                 const Assumed& assumed) {
-  switch (launch.engine) {
-    case launch::Engine::kSglang:
-      return AnyDeployment(
-          sglang::resolve(std::move(launch), std::move(model), std::move(gpu), card, assumed));
-    case launch::Engine::kTrtllm:
-      return AnyDeployment(
-          trtllm::resolve(std::move(launch), std::move(model), std::move(gpu), card, assumed));
-    case launch::Engine::kVllm:
-      break;
-  }
-  return AnyDeployment(
-      vllm::resolve(std::move(launch), std::move(model), std::move(gpu), card, assumed));
-}
-
 }  // namespace
 
 AnyDeployment resolve_input(const DeploymentInput& input) {
@@ -63,6 +45,24 @@ AnyDeployment resolve_input(const DeploymentInput& input) {
   problems.raise_if_any();
   return resolve_for_engine(std::move(*launch), std::move(*model), std::move(*gpu), input.card,
                             *assumed);
+}
+
+AnyDeployment resolve_for_engine(launch::Launch launch,
+                                 std::shared_ptr<const models::ModelSpec> model,
+                                 models::GpuSpec gpu, const CardState& card,
+                                 const Assumed& assumed) {
+  switch (launch.engine) {
+    case launch::Engine::kSglang:
+      return AnyDeployment(
+          sglang::resolve(std::move(launch), std::move(model), std::move(gpu), card, assumed));
+    case launch::Engine::kTrtllm:
+      return AnyDeployment(
+          trtllm::resolve(std::move(launch), std::move(model), std::move(gpu), card, assumed));
+    case launch::Engine::kVllm:
+      break;
+  }
+  return AnyDeployment(
+      vllm::resolve(std::move(launch), std::move(model), std::move(gpu), card, assumed));
 }
 
 AnyDeployment resolve_again(const EngineDeployment& deployment, launch::Launch launch) {

@@ -54,6 +54,11 @@ class AnyDeployment {
 
 // Throws ConfigError with everything that is wrong.
 AnyDeployment resolve_input(const DeploymentInput& input);
+// From the parts themselves, by the launch's engine. Throws ConfigError.
+AnyDeployment resolve_for_engine(launch::Launch launch,
+                                 std::shared_ptr<const models::ModelSpec> model,
+                                 models::GpuSpec gpu, const CardState& card,
+                                 const Assumed& assumed);
 // The same card and model with another launch. Throws ConfigError.
 AnyDeployment resolve_again(const EngineDeployment& deployment, launch::Launch launch);
 

@@ -187,6 +187,9 @@ class Shell(unittest.TestCase):
         bin_folder.mkdir()
         (self.root / ".config/fish/completions").mkdir(parents=True)
         (bin_folder / "oomcast").symlink_to(PROGRAM)
+        for run in ("results/a", "results/b"):
+            oomcast("plan", "--launch", "vllm serve Qwen/Qwen3-8B", "--gpu", "H100", "--out", run,
+                    cwd=self.root)
         for command in command_names():
             for line in re.findall(r":\n  (.*oomcast .*)$", oomcast("help", command).stdout,
                                    re.MULTILINE):
