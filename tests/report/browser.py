@@ -36,6 +36,7 @@ class Browser:
         self.events = []
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
+        self.call("Performance.enable", timeDomain="threadTicks")
 
     def _port(self):
         found = pathlib.Path(self.profile.name) / "DevToolsActivePort"
@@ -84,6 +85,11 @@ class Browser:
             self._note(json.loads(self.socket.recv()))
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         return time.monotonic() - start
+
+    def busy(self):
+        """Seconds of processor time that the page's main thread has taken since it was opened."""
+        metrics = {one["name"]: one["value"] for one in self.call("Performance.getMetrics")["metrics"]}
+        return metrics["TaskDuration"]
 
     def run(self, script):
         """The value of an expression in the page; a promise is waited for."""

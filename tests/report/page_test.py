@@ -172,9 +172,13 @@ class Page(unittest.TestCase):
     def test_a_hundred_thousand_requests_open_in_two_seconds(self):
         page = self.large / "report.html"
         self.assertLess(page.stat().st_size, 10_000_000)
-        taken = min(self.open(page) for _ in range(3))
-        print(f"100,000 requests: {page.stat().st_size / 1e6:.1f} MB, open in {taken:.2f} s")
-        self.assertLess(taken, 2.0)
+        before = self.browser.busy()
+        taken = self.open(page)
+        busy = self.browser.busy() - before
+        print(f"100,000 requests: {page.stat().st_size / 1e6:.1f} MB, open in {taken:.2f} s, "
+              f"{busy:.2f} s of one processor")
+        # Of the processor, so that what else runs here does not count.
+        self.assertLess(busy, 2.0)
         self.assertIn("of 100,000", self.run_js("document.getElementById('requests').textContent"))
 
     def test_a_run_that_failed_says_why_and_what_helps(self):
