@@ -149,6 +149,9 @@ struct WorkloadOptions {
 };
 // Throws ConfigError; exactly one of `traces` and `synthetic` must be given.
 std::unique_ptr<RequestStream> make_workload(const WorkloadOptions& options);
+// The last part of it: another rate, a limit, a closed loop, as the options ask.
+std::unique_ptr<RequestStream> with_options(std::unique_ptr<RequestStream> stream,
+                                            const WorkloadOptions& options);
 
 struct TraceFormat {
   std::string_view name;

@@ -30,7 +30,11 @@ std::unique_ptr<RequestStream> make_workload(const WorkloadOptions& options) {
   if (!options.synthetic.empty()) {
     streams.push_back(make_synthetic(options.synthetic, options.seed));
   }
-  auto stream = merge_streams(std::move(streams));
+  return with_options(merge_streams(std::move(streams)), options);
+}
+
+std::unique_ptr<RequestStream> with_options(std::unique_ptr<RequestStream> stream,
+                                            const WorkloadOptions& options) {
   if (!options.rate_scale.empty()) {
     stream = scale_rate(std::move(stream), options.rate_scale);
   }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <boost/program_options.hpp>
+#include <csignal>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "sim/run/calibration.hpp"
 #include "sim/run/explain_identity.hpp"
 #include "sim/run/plan.hpp"
+#include "workloads/request_stream.hpp"
 
 namespace oomcast::cli {
 
@@ -54,6 +56,9 @@ const Command& find_command(const std::string& name);
 
 Command plan_command();
 Command replay_command();
+Command report_command();
+Command sweep_command();
+Command limit_command();
 Command compare_command();
 Command explain_command();
 Command calibrate_command();
@@ -97,6 +102,20 @@ std::optional<Bytes> bytes_option(const po::variables_map& values, const char* n
 // What a log does not tell may be given: the options of a deployment, all optional.
 po::options_description log_options();
 ExplainOptions log_choices(const po::variables_map& values);
+
+// What requests a run serves.
+po::options_description workload_options();
+workloads::WorkloadOptions workload_choices(const po::variables_map& values);
+
+// As strftime formats it.
+std::string utc_now(const char* format);
+// results/<date>-<name>, with a number behind it if that is taken; of a model's name the last part.
+std::string default_folder(const std::string& model);
+// Ctrl-C and a polite kill leave nothing half-written: long work looks at what is returned, stops
+// between two steps once it is not 0, and what was staged goes with it.
+const volatile std::sig_atomic_t* stop_on_signals();
+// The same signals end the program again.
+void stop_no_more();
 
 struct DeploymentChoice {
   AnyDeployment deployment;

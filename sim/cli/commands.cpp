@@ -9,9 +9,10 @@ namespace oomcast::cli {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> kCommands = {
-      plan_command(),        replay_command(), compare_command(), explain_command(),
-      calibrate_command(),   list_command(),   schema_command(),  help_command(),
-      completions_command(), man_command(),
+      plan_command(),   replay_command(),  sweep_command(),   limit_command(),
+      report_command(), compare_command(), explain_command(), calibrate_command(),
+      list_command(),   schema_command(),  help_command(),    completions_command(),
+      man_command(),
   };
   return kCommands;
 }

@@ -2,18 +2,19 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
-#include <ctime>
-#include <filesystem>
 #include <iostream>
 
 #include "sim/cli/command.hpp"
+#include "sim/cli/progress.hpp"
 #include "sim/core/atomic_output.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
 #include "sim/report/brief.hpp"
 #include "sim/report/csv.hpp"
+#include "sim/report/finished_run.hpp"
+#include "sim/report/perfetto.hpp"
 #include "sim/report/record_json.hpp"
+#include "sim/report/report_page.hpp"
 #include "sim/report/snapshot.hpp"
 #include "sim/report/text.hpp"
 #include "sim/run/fixes.hpp"
@@ -28,118 +29,18 @@ using Clock = std::chrono::steady_clock;
 
 po::options_description options() {
   po::options_description options = deployment_options();
-  po::options_description replay("Workload and output");
+  options.add(workload_options());
+  po::options_description output("Output");
   const auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
-  const auto count = [] { return po::value<std::int64_t>()->value_name("N"); };
-  replay.add_options()("trace",
-                       po::value<std::vector<std::string>>()->composing()->value_name("FILE"),
-                       "trace file, plain, .gz or .zst, or - (repeatable, merged by time)")(
-      "trace-format", text("FORMAT")->default_value("", ""),
-      "format of the traces; default: detected (see: oomcast list formats)")(
-      "synthetic", text("SPEC")->default_value("", ""),
-      "generated requests, e.g. "
-      "poisson:rate=5,requests=1000,input=lognormal(1024,0.8),output=uniform(64,512)")(
-      "requests", count(), "stop after this many requests")(
-      "rate-scale", text("X")->default_value("", ""), "arrivals this many times as fast")(
-      "closed-loop", count(), "this many clients, each waiting for its answer")(
-      "step-by-step", po::bool_switch(), "no fast-forward (same results, slower)")(
+  output.add_options()("step-by-step", po::bool_switch(), "no fast-forward (same results, slower)")(
       "detail", text("classes|allocator")->default_value("classes"),
       "classes, or allocator: every call of PyTorch's allocator, exact over time, with "
       "snapshot.pickle for its memory viewer")(
       "out", text("DIR"), "new folder for the results; default: results/<run-id>");
-  add_brief(replay);
-  options.add(replay);
+  add_brief(output);
+  options.add(output);
   return options;
 }
-
-workloads::WorkloadOptions workload_options(const po::variables_map& values) {
-  workloads::WorkloadOptions input;
-  if (values.count("trace") != 0) {
-    input.traces = values["trace"].as<std::vector<std::string>>();
-  }
-  input.trace_format = values["trace-format"].as<std::string>();
-  input.synthetic = values["synthetic"].as<std::string>();
-  if (values.count("requests") != 0) {
-    input.requests = values["requests"].as<std::int64_t>();
-  }
-  input.rate_scale = values["rate-scale"].as<std::string>();
-  if (values.count("closed-loop") != 0) {
-    input.closed_loop = values["closed-loop"].as<std::int64_t>();
-  }
-  input.seed = values["seed"].as<std::uint64_t>();
-  return input;
-}
-
-std::string utc_now(const char* format) {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  const std::size_t length = std::strftime(text.data(), text.size(), format, &parts);
-  return std::string(text.data(), length);
-}
-
-// results/<date>-<model>, with a number behind it if that is taken.
-std::string default_folder(const std::string& model) {
-  std::string name;
-  for (const char letter : model.substr(model.find_last_of('/') + 1)) {
-    name += std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '.' ? letter : '-';
-  }
-  const std::string base = "results/" + utc_now("%Y%m%d-%H%M%S") + "-" + name.substr(0, 60);
-  std::string path = base;
-  std::error_code ignored;
-  for (int i = 2; std::filesystem::exists(path, ignored); ++i) {
-    path = fmt::format("{}-{}", base, i);
-  }
-  return path;
-}
-
-volatile std::sig_atomic_t stop_signal = 0;
-
-// Ctrl-C and a polite kill leave nothing half-written: the run stops between two steps and the
-// staged folder goes with it.
-void stop_on_signals() {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    std::signal(signal, [](int number) { stop_signal = number; });
-  }
-}
-
-// Requests so far, their rate, and the time left where the number of requests is known.
-class Progress {
- public:
-  explicit Progress(std::optional<std::int64_t> total)
-      : total_(total), shown_(::isatty(STDERR_FILENO) != 0), start_(Clock::now()) {}
-  ~Progress() {
-    if (written_) {
-      std::cerr << "\r\033[K";
-    }
-  }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-
-  void operator()(std::int64_t done) {
-    const auto now = Clock::now();
-    if (!shown_ || now - last_ < std::chrono::milliseconds(200)) {
-      return;
-    }
-    last_ = now;
-    written_ = true;
-    const double seconds = std::chrono::duration<double>(now - start_).count();
-    const double rate = static_cast<double>(done) / std::max(seconds, 1e-9);
-    std::string line = fmt::format("\r\033[K{} requests, {:.0f}/s", format_count(done), rate);
-    if (total_ && rate > 0) {
-      line += fmt::format(", {:.0f} s left", static_cast<double>(*total_ - done) / rate);
-    }
-    std::cerr << line << std::flush;
-  }
-
- private:
-  std::optional<std::int64_t> total_;
-  bool shown_;
-  bool written_ = false;
-  Clock::time_point start_;
-  Clock::time_point last_;
-};
 
 OrderedJson meta_json(Clock::time_point start) {
   std::array<char, 256> host{};
@@ -168,6 +69,15 @@ void write_snapshots(const std::vector<RankRecord>& ranks, const OutputFolder& f
   }
 }
 
+// From the files as `oomcast report` reads them, so that a report made later is the same.
+void write_reports(const OutputFolder& folder) {
+  const report::FinishedRun run = report::read_run(folder.staged("record.json"));
+  folder.write("report.html", report::report_page(run));
+  CheckedFile trace(folder.staged("trace.pftrace"));
+  report::write_perfetto(run, trace);
+  trace.close();
+}
+
 Detail chosen_detail(const po::variables_map& values) {
   return values["detail"].as<std::string>() == "allocator" ? Detail::kAllocator : Detail::kClasses;
 }
@@ -182,7 +92,7 @@ int run(const po::variables_map& values) {
   const auto start = Clock::now();
   DeploymentChoice choice = resolve_deployment(values);
   refuse_what_is_not_there(values, choice.deployment);
-  const workloads::WorkloadOptions workload = workload_options(values);
+  const workloads::WorkloadOptions workload = workload_choices(values);
   const auto stream = workloads::make_workload(workload);
   const std::unique_ptr<StepTimeModel> step_times =
       choice.calibration && choice.calibration->step_time
@@ -191,7 +101,7 @@ int run(const po::variables_map& values) {
   Plan plan = make_plan(choice.deployment);
   const EngineDeployment& deployment = choice.deployment.common();
 
-  stop_on_signals();
+  const volatile std::sig_atomic_t* stop = stop_on_signals();
   const std::string path = values.count("out") != 0 ? values["out"].as<std::string>()
                                                     : default_folder(deployment.launch.model);
   OutputFolder folder(path);
@@ -202,13 +112,13 @@ int run(const po::variables_map& values) {
   {
     // A file was counted when it was opened; a generator or a pipe was not.
     const std::int64_t counted = stream->summary().kept;
-    Progress progress(workload.requests ? workload.requests
-                      : counted > 0     ? std::optional<std::int64_t>(counted)
-                                        : std::nullopt);
+    Progress progress("requests", workload.requests ? workload.requests
+                                  : counted > 0     ? std::optional<std::int64_t>(counted)
+                                                    : std::nullopt);
     ReplayOptions options;
     options.detail = chosen_detail(values);
     options.step_by_step = values["step-by-step"].as<bool>();
-    options.stop = &stop_signal;
+    options.stop = stop;
     options.progress = [&progress](std::int64_t done) { progress(done); };
     replay(std::move(plan), *step_times, *stream, requests, options, record);
     if (record.outcome.kind == OutcomeKind::kRuntimeOom && can_restart(workload)) {
@@ -219,9 +129,7 @@ int run(const po::variables_map& values) {
     }
   }
   requests.close();
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    std::signal(signal, SIG_DFL);
-  }
+  stop_no_more();
   record.workload = workload_json(workload, stream->summary());
   CheckedFile timeline(folder.staged("timeline.csv"));
   write_timeline_csv(record.ranks, timeline);
@@ -232,6 +140,7 @@ int run(const po::variables_map& values) {
   folder.write("record.json", json);
   folder.write("config.resolved.json", record.config.dump(2) + "\n");
   folder.write("summary.txt", text);
+  write_reports(folder);
   std::cout << chosen_output(values, record.outcome.fits(), json, record_brief(record),
                              text + "Results in " + path + "\n")
             << std::flush;

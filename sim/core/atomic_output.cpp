@@ -76,21 +76,27 @@ void CheckedFile::close() {
   }
 }
 
+AtomicFile::AtomicFile(std::string path)
+    : path_(std::move(path)), temporary_(beside(path_)), file_(temporary_) {}
+
+AtomicFile::~AtomicFile() {
+  if (!committed_) {
+    ::unlink(temporary_.c_str());
+  }
+}
+
+void AtomicFile::commit() {
+  file_.close();
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    cannot_write(path_, std::strerror(errno));
+  }
+  committed_ = true;
+}
+
 void write_file_atomically(const std::string& path, std::string_view text) {
-  const std::string temporary = beside(path);
-  try {
-    CheckedFile file(temporary);
-    file.append(text);
-    file.close();
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    ::unlink(temporary.c_str());
-    cannot_write(path, std::strerror(error));
-  }
+  AtomicFile file(path);
+  file.file().append(text);
+  file.commit();
 }
 
 OutputFolder::OutputFolder(std::string path) : path_(std::move(path)) {

@@ -6,6 +6,44 @@
 
 namespace oomcast {
 
+// Appends text to a file with full error checks; for files too large to hold.
+class CheckedFile {
+ public:
+  explicit CheckedFile(std::string path);
+  ~CheckedFile();
+  CheckedFile(const CheckedFile&) = delete;
+  CheckedFile& operator=(const CheckedFile&) = delete;
+
+  void append(std::string_view text);
+  // Flushes and closes; throws ConfigError if anything did not reach the disk.
+  void close();
+
+ private:
+  void flush();
+  std::string path_;
+  std::string buffer_;
+  int descriptor_ = -1;
+};
+
+// One file: written beside its name, which commit() gives it. Destroyed without commit, it leaves
+// nothing behind. Throws ConfigError (path, reason).
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  CheckedFile& file() { return file_; }
+  void commit();
+
+ private:
+  std::string path_;
+  std::string temporary_;
+  CheckedFile file_;
+  bool committed_ = false;
+};
+
 // Writes `text` to `path` through a temporary file beside it. Throws ConfigError (path, reason) and
 // leaves nothing behind when the place cannot be written or the disk is full.
 void write_file_atomically(const std::string& path, std::string_view text);
@@ -31,25 +69,6 @@ class OutputFolder {
   std::string path_;
   std::string staging_;
   bool committed_ = false;
-};
-
-// Appends text to a file with full error checks; for files too large to hold.
-class CheckedFile {
- public:
-  explicit CheckedFile(std::string path);
-  ~CheckedFile();
-  CheckedFile(const CheckedFile&) = delete;
-  CheckedFile& operator=(const CheckedFile&) = delete;
-
-  void append(std::string_view text);
-  // Flushes and closes; throws ConfigError if anything did not reach the disk.
-  void close();
-
- private:
-  void flush();
-  std::string path_;
-  std::string buffer_;
-  int descriptor_ = -1;
 };
 
 }  // namespace oomcast

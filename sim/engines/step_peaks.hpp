@@ -33,8 +33,9 @@ class StepPeaks {
   StepPeaks(StepPeaks&&) = delete;
   StepPeaks& operator=(StepPeaks&&) = delete;
 
-  // Bytes alive at the highest moment of such a step, outside of CUDA graphs' own pool.
-  [[nodiscard]] virtual StepSizes at(const StepLoad& load) const = 0;
+  // Bytes alive at the highest moment of such a step, outside of CUDA graphs' own pool. `before`:
+  // the step before it, whose results may still stand; without tokens, there was none.
+  [[nodiscard]] virtual StepSizes at(const StepLoad& load, const StepLoad& before) const = 0;
 };
 
 }  // namespace oomcast

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 
 #include "sim/launch/arguments.hpp"
@@ -352,6 +353,36 @@ Launch parse_launch(std::string_view line, const LaunchOptions& options) {
   }
   problems.raise_if_any();
   return launch;
+}
+
+std::string canonical_flag(const Launch& launch, std::string_view name) {
+  const FlagTable* table = flag_table(launch.engine);
+  OOMCAST_CHECK(table != nullptr, "an engine without flags");
+  std::string plain(name);
+  std::replace(plain.begin(), plain.end(), '_', '-');
+  const std::string flag = plain.substr(0, plain.find('.'));  // keys of a JSON flag follow
+  const std::string keys = plain.substr(flag.size());
+  const Spellings& spellings = table->spellings(launch.version);
+  if (const auto found = spellings.long_forms.find("--" + flag);
+      found != spellings.long_forms.end()) {
+    return found->second.flag->name + keys;
+  }
+  if (const auto found = spellings.short_forms.find("-" + flag);
+      found != spellings.short_forms.end()) {
+    return found->second.flag->name + keys;
+  }
+  std::vector<std::string> names;
+  for (const FlagSpec& spec : table->flags()) {
+    if (spec.versions.contains(launch.version)) {
+      names.push_back(spec.name);
+    }
+  }
+  const FlagSpec* other = table->find(flag);
+  throw ConfigError(Problem{
+      "command line", std::string(name), "",
+      fmt::format("a flag of {} {}", table->engine_name(), launch.version_text),
+      other != nullptr ? fmt::format("`--{}` exists {}", other->name, other->versions.describe())
+                       : did_you_mean(flag, names)});
 }
 
 void set_flag(Launch& launch, std::string_view flag, std::string_view value) {

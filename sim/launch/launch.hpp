@@ -91,6 +91,10 @@ Launch parse_launch(std::string_view line, const LaunchOptions& options = {});
 // alike. For sweeps and limits. Throws ConfigError.
 void set_flag(Launch& launch, std::string_view flag, std::string_view value);
 
+// The canonical name of a flag as a person writes it: without dashes, "_" for "-", any alias, a
+// short form ("tp"). Throws ConfigError with the nearest name, and with the versions that have it.
+std::string canonical_flag(const Launch& launch, std::string_view name);
+
 // A launch as JSON and back. Reading checks names and types against the flag table of the engine
 // and throws ConfigError.
 OrderedJson to_json(const Launch& launch);

@@ -10,8 +10,9 @@
 
 namespace oomcast {
 
-ClassSteps::ClassSteps(RankState& rank, std::unique_ptr<StepPeaks> peaks)
-    : rank_(rank), step_peaks_(std::move(peaks)) {
+ClassSteps::ClassSteps(RankState& rank, std::unique_ptr<StepPeaks> peaks,
+                       std::vector<FirstStepTensor> first)
+    : rank_(rank), step_peaks_(std::move(peaks)), first_(std::move(first)) {
   // By sums, free parts of segments serve tensors as whole free segments do.
   Ledger& ledger = rank_.memory.ledger();
   const Bytes split = rank_.memory.torch().stats().inactive_split;
@@ -21,12 +22,23 @@ ClassSteps::ClassSteps(RankState& rank, std::unique_ptr<StepPeaks> peaks)
   ledger.set_torch_idle(ledger.torch_idle() - movable);
 }
 
+bool ClassSteps::repeats(Tokens tokens, std::int64_t rows) const {
+  const StepLoad load{tokens, rows, true};
+  return load == before_ || step_peaks_->at(load, before_) == step_peaks_->at(load, load);
+}
+
 std::optional<Outcome> ClassSteps::run(const StepRun& steps) {
-  const StepSizes wanted = step_peaks_->at(steps);
+  const StepSizes wanted = step_peaks_->at(steps, before_);
+  before_ = steps;
   if (wanted == live_) {
     return std::nullopt;
   }
   TorchPool torch(rank_.memory.ledger(), Backing::kSegment);
+  for (const FirstStepTensor& tensor : std::exchange(first_, {})) {
+    if (!torch.allocate(tensor.leaf, tensor.bytes)) {
+      return out_of_memory(steps, tensor.leaf, tensor.bytes);
+    }
+  }
   for (std::size_t i = 0; i < kStepLeaves.size(); ++i) {
     if (live_[i] > Bytes{}) {
       torch.free(kStepLeaves[i], live_[i]);

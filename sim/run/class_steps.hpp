@@ -3,22 +3,28 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "sim/engines/rank_state.hpp"
 #include "sim/run/step_memory.hpp"
 
 namespace oomcast {
 
+// A tensor that the first step makes and later ones keep.
+struct FirstStepTensor {
+  Leaf leaf = Leaf::kWorkspaceGemm;
+  Bytes bytes;
+};
+
 class ClassSteps final : public StepMemory {
  public:
   // `rank` must outlive the steps.
-  ClassSteps(RankState& rank, std::unique_ptr<StepPeaks> peaks);
+  ClassSteps(RankState& rank, std::unique_ptr<StepPeaks> peaks,
+             std::vector<FirstStepTensor> first = {});
 
   // After an outcome the books show the moment before.
   std::optional<Outcome> run(const StepRun& steps) override;
-  [[nodiscard]] bool repeats(Tokens /*tokens*/, std::int64_t /*rows*/) const override {
-    return true;
-  }
+  [[nodiscard]] bool repeats(Tokens tokens, std::int64_t rows) const override;
   void show(std::size_t moment, TimelineRow& row) const override;
 
  private:
@@ -26,6 +32,8 @@ class ClassSteps final : public StepMemory {
 
   RankState& rank_;
   std::unique_ptr<StepPeaks> step_peaks_;
+  std::vector<FirstStepTensor> first_;  // until they are made
+  StepLoad before_;                     // the step run last
   StepSizes live_{};
 };
 

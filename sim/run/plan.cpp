@@ -66,7 +66,11 @@ AnyDeployment resolve_for_engine(launch::Launch launch,
 }
 
 AnyDeployment resolve_again(const EngineDeployment& deployment, launch::Launch launch) {
-  return resolve_for_engine(std::move(launch), deployment.model, deployment.gpu, deployment.card,
+  return resolve_again(deployment, std::move(launch), deployment.gpu);
+}
+AnyDeployment resolve_again(const EngineDeployment& deployment, launch::Launch launch,
+                            models::GpuSpec gpu) {
+  return resolve_for_engine(std::move(launch), deployment.model, std::move(gpu), deployment.card,
                             deployment.assumed);
 }
 
@@ -103,11 +107,17 @@ Outcome& Plan::outcome() {
   return std::visit([](auto& on) -> Outcome& { return on.startup.outcome; }, engine_);
 }
 
-Plan start(AnyDeployment deployment) {
+Plan start(AnyDeployment deployment, StartMemo* memo) {
   return std::visit(
-      [](auto&& engine) {
+      [memo](auto&& engine) {
         using Deployment = std::decay_t<decltype(engine)>;
-        auto startup = simulate_startup(engine);
+        auto startup = [&] {
+          if constexpr (std::is_same_v<Deployment, vllm::Deployment>) {
+            return simulate_startup(engine, memo);
+          } else {
+            return simulate_startup(engine);
+          }
+        }();
         return Plan(
             Plan::Started<Deployment, decltype(startup)>{std::move(engine), std::move(startup)});
       },

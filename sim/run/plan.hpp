@@ -62,6 +62,10 @@ AnyDeployment resolve_for_engine(launch::Launch launch,
 // The same card and model with another launch. Throws ConfigError.
 AnyDeployment resolve_again(const EngineDeployment& deployment, launch::Launch launch);
 
+// ... and on another card.
+AnyDeployment resolve_again(const EngineDeployment& deployment, launch::Launch launch,
+                            models::GpuSpec gpu);
+
 // A deployment and its startup.
 class Plan {
  public:
@@ -98,8 +102,11 @@ class Plan {
   Engines engine_;
 };
 
-// Startup alone.
-Plan start(AnyDeployment deployment);
+// What startups of a search share (see vllm::StartupMemo; other engines' are simulated anew).
+using StartMemo = vllm::StartupMemo;
+
+// Startup alone. With a memo not for replays.
+Plan start(AnyDeployment deployment, StartMemo* memo = nullptr);
 // Startup of a deployment; with fixes tried out where it does not fit.
 Plan make_plan(AnyDeployment deployment);
 

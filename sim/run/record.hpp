@@ -21,6 +21,8 @@ enum class RequestOutcome : std::uint8_t {
   kRejectedEmptyPrompt,
   kRejectedTooLong,
   kRejectedNoOutput,
+  kRejectedQueueFull,
+  kAborted,      // by the engine, for want of memory
   kNotAdmitted,  // still waiting when the run ended
   kInterrupted,  // running when the run ended
 };

@@ -14,6 +14,10 @@ std::string_view name_of(RequestOutcome outcome) {
       return "rejected_too_long";
     case RequestOutcome::kRejectedNoOutput:
       return "rejected_no_output";
+    case RequestOutcome::kRejectedQueueFull:
+      return "rejected_queue_full";
+    case RequestOutcome::kAborted:
+      return "aborted";
     case RequestOutcome::kNotAdmitted:
       return "not_admitted";
     case RequestOutcome::kInterrupted:

@@ -3,15 +3,29 @@
 #include <string>
 #include <utility>
 
-#include "sim/core/error.hpp"
+#include "sim/engines/sglang/serving.hpp"
+#include "sim/engines/trtllm/serving.hpp"
 
 namespace oomcast {
+namespace {
 
-void check_replay(const AnyDeployment& any, Detail /*detail*/, Problems& problems) {
+void check_engine(const vllm::Deployment& /*deployment*/, Problems& /*problems*/) {}
+void check_engine(const sglang::Deployment& deployment, Problems& problems) {
+  sglang::check_serving(deployment, problems);
+}
+void check_engine(const trtllm::Deployment& deployment, Problems& problems) {
+  trtllm::check_serving(deployment, problems);
+}
+
+}  // namespace
+
+void check_replay(const AnyDeployment& any, Detail detail, Problems& problems) {
   const EngineDeployment& deployment = any.common();
-  if (deployment.launch.engine != launch::Engine::kVllm) {
-    problems.add({"launch line", "", std::string(launch::to_string(deployment.launch.engine)),
-                  "vllm for a replay", "other engines can be planned, but not replayed yet"});
+  std::visit([&](const auto& engine) { check_engine(engine, problems); }, any.engine());
+  if (detail == Detail::kAllocator && deployment.launch.engine != launch::Engine::kVllm) {
+    problems.add({"command line", "--detail", "allocator",
+                  "classes for " + std::string(launch::to_string(deployment.launch.engine)),
+                  "its steps are modelled by class, not call by call"});
   }
   if (deployment.dp > 1) {
     problems.add({"launch line", "--data-parallel-size", std::to_string(deployment.dp),
@@ -20,14 +34,7 @@ void check_replay(const AnyDeployment& any, Detail /*detail*/, Problems& problem
 }
 
 std::unique_ptr<ServingEngine> make_serving_engine(Plan plan) {
-  Problems problems;
-  problems.add({"launch line", "", std::string(launch::to_string(plan.deployment().launch.engine)),
-                "vllm for a replay", "other engines can be planned, but not replayed yet"});
-  auto* vllm = plan.as<Plan::Vllm>();
-  if (vllm == nullptr) {
-    problems.raise_if_any();
-  }
-  return serve(std::move(*vllm));
+  return std::visit([](auto&& on) { return serve(std::move(on)); }, std::move(plan.engine()));
 }
 
 }  // namespace oomcast

@@ -94,5 +94,7 @@ void check_replay(const AnyDeployment& deployment, Detail detail, Problems& prob
 
 std::unique_ptr<ServingEngine> make_serving_engine(Plan plan);
 std::unique_ptr<ServingEngine> serve(Plan::Vllm plan);
+std::unique_ptr<ServingEngine> serve(Plan::Sglang plan);
+std::unique_ptr<ServingEngine> serve(Plan::Trtllm plan);
 
 }  // namespace oomcast

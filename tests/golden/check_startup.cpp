@@ -33,7 +33,8 @@ models::ModelSpec model_of(const Json& recorded, const fs::path& file) {
 
 std::vector<std::string> check_line_peaks(const Json& recorded, const models::ModelSpec& model,
                                           PeakPoints& sum) {
-  const PeakPoints points = check_peaks(recorded, model);
+  const PeakPoints points = is_sglang_startup(recorded) ? check_sglang_steps(recorded, model)
+                                                        : check_peaks(recorded, model);
   sum.steps += points.steps;
   sum.steps_within += points.steps_within;
   sum.graphs += points.graphs;
@@ -47,11 +48,11 @@ std::vector<std::string> check_line(const std::string& line, const fs::path& fil
   try {
     const Json recorded = parse_json(line, file.string());
     const models::ModelSpec model = model_of(recorded, file);
-    if (is_sglang_startup(recorded)) {
-      return check_sglang_startup(recorded, model);
+    if (tally.peaks) {
+      return check_line_peaks(recorded, model, tally.points);
     }
-    return tally.peaks ? check_line_peaks(recorded, model, tally.points)
-                       : check_startup(recorded, model);
+    return is_sglang_startup(recorded) ? check_sglang_startup(recorded, model)
+                                       : check_startup(recorded, model);
   } catch (const ConfigError& error) {
     return {fmt::format("refused: {}", error.what())};
   } catch (const Json::exception& error) {

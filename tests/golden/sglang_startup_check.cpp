@@ -7,6 +7,7 @@
 
 #include "models/gpu.hpp"
 #include "sim/engines/sglang/startup.hpp"
+#include "sim/engines/sglang/step_peaks.hpp"
 
 namespace oomcast::golden {
 namespace {
@@ -220,7 +221,59 @@ Bytes fed_free(const Json& recorded, const sglang::StageState& own) {
   return recorded_free + own.free.after - own.after_load;
 }
 
+// One workload. What a step leaves, the logits under overlap above all, stands below the next one.
+void check_workload(const Json& workload, const sglang::StepPeaks& peaks, PeakPoints& points) {
+  const bool greedy = workload.at("sampling").value("temperature", 1.0) == 0.0;
+  double base = 0;
+  StepLoad before;
+  for (const Json& step : workload.at("steps")) {
+    const StepLoad load{Tokens{step.at("tokens").get<std::int64_t>()},
+                        step.at("requests").get<std::int64_t>(), step.at("mode") == "decode"};
+    const double expected = base + step.at("peak_bytes").get<double>();
+    base += step.at("left_bytes").get<double>();
+    Bytes got;
+    Bytes logits;
+    const StepSizes sizes = peaks.at(load, before);
+    before = load;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      got += sizes[i];
+      logits += kStepLeaves[i] == Leaf::kRuntimeLogits ? sizes[i] : Bytes{0};
+    }
+    if (greedy && logits == got) {
+      continue;
+    }
+    ++points.steps;
+    if (std::abs(static_cast<double>(got.count()) - expected) <=
+        std::max(8 * kMib, 0.02 * expected)) {
+      ++points.steps_within;
+    } else {
+      points.off.push_back(
+          fmt::format("{}: {} of {} tokens, {} requests expected {:.1f} MiB got {:.1f}",
+                      workload.at("workload").get<std::string>(),
+                      step.at("mode").get<std::string>(), load.tokens.count(), load.rows,
+                      expected / kMib, static_cast<double>(got.count()) / kMib));
+    }
+  }
+}
+
 }  // namespace
+
+PeakPoints check_sglang_steps(const Json& recorded, const models::ModelSpec& model) {
+  PeakPoints points;
+  if (!recorded.contains("steps")) {
+    return points;
+  }
+  const sglang::Deployment deployment = deployment_of(recorded, model);
+  const sglang::StepPeaks peaks(deployment, 0);
+  bool first = true;  // makes a cuBLAS workspace that stays
+  for (const Json& workload : recorded.at("steps")) {
+    if (!first && !workload.contains("logprob_start") && !workload.contains("error")) {
+      check_workload(workload, peaks, points);
+    }
+    first = false;
+  }
+  return points;
+}
 
 bool is_sglang_startup(const Json& recorded) {
   return recorded.is_object() && recorded.value("engine", "") == "sglang";

@@ -9,6 +9,7 @@
 
 #include "models/spec.hpp"
 #include "sim/core/json.hpp"
+#include "tests/golden/startup_check.hpp"
 
 namespace oomcast::golden {
 
@@ -24,5 +25,9 @@ bool is_sglang_startup(const Json& recorded);
 //   growth of the graphs' pool                5 % or 2 MiB, prefills and decodes
 // A deployment that is refused gives one entry with the reason.
 std::vector<std::string> check_sglang_startup(const Json& recorded, const models::ModelSpec& model);
+
+// Peaks of recorded steps of the event loop against those of serving: sampled ones, and greedy ones
+// whose forward pass is the highest. Only `steps` and `off` are filled.
+PeakPoints check_sglang_steps(const Json& recorded, const models::ModelSpec& model);
 
 }  // namespace oomcast::golden

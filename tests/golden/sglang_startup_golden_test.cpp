@@ -34,5 +34,21 @@ TEST(RecordedSglangStartups, SettingsPoolsPhasesAndGraphsMatch) {
   EXPECT_GE(runs, 35);
 }
 
+TEST(RecordedSglangSteps, PeaksOfServingMatch) {
+  std::ifstream in(kFolder + "steps.jsonl");
+  ASSERT_TRUE(in);
+  int steps = 0;
+  for (std::string line; std::getline(in, line);) {
+    const Json recorded = parse_json(line, "steps.jsonl");
+    const auto config_file = recorded.at("config_file").get<std::string>();
+    const PeakPoints points = check_sglang_steps(recorded, model_of(config_file));
+    for (const std::string& off : points.off) {
+      ADD_FAILURE() << config_file << " " << recorded.at("flags").dump() << ": " << off;
+    }
+    steps += points.steps;
+  }
+  EXPECT_GE(steps, 150);
+}
+
 }  // namespace
 }  // namespace oomcast::golden

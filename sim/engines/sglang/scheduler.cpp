@@ -94,8 +94,10 @@ Added Scheduler::Impl::add(const RequestSpec& spec) {
     request.priority = low_first_ ? 2 * kPriorityLimit : -2 * kPriorityLimit;
     request.node_priority = request.priority;
   }
-  const std::int64_t asked = std::min(spec.prompt_len.count(), kLengthLimit);
-  const bool stub = asked >= max_prompt_;
+  const std::int64_t given = std::min(spec.prompt_len.count(), kLengthLimit);
+  const bool too_long = given >= max_prompt_;
+  const bool stub = too_long && !config_.allow_auto_truncate;
+  const std::int64_t asked = too_long && !stub ? std::max<std::int64_t>(max_prompt_, 1) : given;
   // What there is no room for in the context, and by later rules in the empty pool, is not planned.
   request.max_output = std::min(spec.max_output.count(), max_length_ - asked - 1);
   if (rules_.memory_caps_output) {
@@ -139,7 +141,9 @@ void Scheduler::Impl::set_content(Request& request, const RequestSpec& spec, boo
     }
     const std::int64_t unshared = request.prompt - request.content.length();
     request.content.append({own, 0, unshared});
-    continues = spec.output_continues_prompt && unshared == 0 && last.length > 0;
+    // After a cut prompt other tokens follow than in the conversation.
+    const bool whole = request.prompt == spec.prompt_len.count();
+    continues = spec.output_continues_prompt && whole && unshared == 0 && last.length > 0;
     if (continues) {
       request.content.append({last.segment, last.offset + last.length, output});
     }

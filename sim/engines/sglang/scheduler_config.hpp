@@ -72,6 +72,7 @@ struct SchedulerConfig {
   Tokens page_size{1};
   Tokens context_length{4096};
   std::int64_t max_running_requests = 256;     // as resolved
+  bool allow_auto_truncate = false;            // prompts that are too long are cut
   std::optional<Tokens> chunked_prefill_size;  // absent: chunked prefill is off
   Tokens max_prefill_tokens{16384};
   SchedulePolicy schedule_policy = SchedulePolicy::kFcfs;

@@ -19,6 +19,8 @@ struct StepKind {
   bool sums_allocate = false;
   // Rows that a tuned expert kernel pads each expert's part to; 0: none.
   std::int64_t expert_padding = 0;
+
+  friend bool operator==(const StepKind&, const StepKind&) = default;
 };
 
 // Sums up to here go through the custom all-reduce, which allocates.

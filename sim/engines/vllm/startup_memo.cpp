@@ -11,7 +11,6 @@
 namespace oomcast::vllm {
 namespace {
 
-// Read for the KV budget and the number of blocks, not before.
 constexpr std::array<std::string_view, 3> kBudgetFlags = {
     "gpu-memory-utilization", "kv-cache-memory-bytes", "num-gpu-blocks-override"};
 
@@ -28,7 +27,7 @@ std::uint64_t key_of(const Deployment& deployment, int stage) {
   add_text(digest, deployment.gpu.name);
   digest.add_word(reinterpret_cast<std::uintptr_t>(deployment.model.get()));
   for (const auto& [flag, value] : launch.flags) {
-    if (std::find(kBudgetFlags.begin(), kBudgetFlags.end(), flag) == kBudgetFlags.end()) {
+    if (!is_budget_flag(flag)) {
       add_text(digest, flag);
       digest.add_word(std::hash<Json>{}(value.value));
       digest.add_word(static_cast<std::uint64_t>(value.origin));
@@ -42,6 +41,10 @@ std::uint64_t key_of(const Deployment& deployment, int stage) {
 }
 
 }  // namespace
+
+bool is_budget_flag(std::string_view flag) {
+  return std::find(kBudgetFlags.begin(), kBudgetFlags.end(), flag) != kBudgetFlags.end();
+}
 
 const MeasuredStage* StartupMemo::measured(const Deployment& deployment, int stage) const {
   const std::uint64_t key = key_of(deployment, stage);

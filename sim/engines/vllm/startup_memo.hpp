@@ -1,8 +1,8 @@
 // What the startups of one search share. A sweep starts thousands of deployments that differ in a
 // flag or two; most of what a startup does does not depend on them.
 //
-//   - Up to the KV budget nothing looks at the flags of kBudgetFlags, so deployments that differ in
-//     those alone have measured the same.
+//   - Up to the KV budget nothing looks at some flags (is_budget_flag), so deployments that differ
+//     in those alone have measured the same.
 //   - Graph captures run on a stream and in a pool of their own: what they take follows from their
 //     programs and sizes, whatever else is on the card, as long as memory does not run out. (Free
 //     blocks are ordered by the age of their segment, never across streams and pools.)
@@ -15,7 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/engines/rank_state.hpp"
@@ -24,6 +24,9 @@
 #include "sim/engines/vllm/stage_state.hpp"
 
 namespace oomcast::vllm {
+
+// Read for the KV budget and the number of blocks, not before.
+bool is_budget_flag(std::string_view flag);
 
 // A stage before its KV budget, or where it failed on the way there.
 struct MeasuredStage {

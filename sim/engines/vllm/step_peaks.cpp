@@ -46,7 +46,7 @@ Execution StepPeaks::execution_of(Tokens tokens, std::int64_t rows) const {
   return piecewise_ ? Execution::kPiecewiseGraph : uncaptured_;
 }
 
-StepSizes StepPeaks::at(const StepLoad& load) const {
+StepSizes StepPeaks::at(const StepLoad& load, const StepLoad& /*before*/) const {
   const opgraph::StepShape shape{load.tokens.count(), load.rows, load.rows};
   const Moment* highest = nullptr;
   Bytes most;

@@ -21,7 +21,7 @@ class StepPeaks final : public oomcast::StepPeaks {
 
   // Steps within the captured sizes run inside CUDA graphs, whose activations lie in the private
   // pool and are counted there.
-  [[nodiscard]] StepSizes at(const StepLoad& load) const override;
+  [[nodiscard]] StepSizes at(const StepLoad& load, const StepLoad& before) const override;
   // How such a step runs.
   [[nodiscard]] Execution execution_of(Tokens tokens, std::int64_t rows) const;
 

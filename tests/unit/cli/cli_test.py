@@ -207,6 +207,71 @@ class Cli(unittest.TestCase):
         self.assertEqual(last["device_free"], failure["device_free_bytes"])
         self.assertIn(failure["tensor"], last["frames"][0]["name"])
 
+    # ---- reports --------------------------------------------------------------------------------
+
+    def test_a_report_made_later_equals_the_one_made_at_once(self):
+        out = self.replay("run", "--trace", SAMPLE)
+        for name, words in (("report.html", []), ("trace.pftrace", ["--format", "perfetto"])):
+            for record in (out, out / "record.json"):
+                later = self.root / f"later-{name}"
+                done = self.run_oomcast("report", record, *words, "--out", later)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(later.read_bytes(), (out / name).read_bytes())
+                later.unlink()
+
+    def test_report_as_tables(self):
+        out = self.replay("run", "--trace", SAMPLE)
+        done = self.run_oomcast("report", out, "--format", "csv", "--out", "tables")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        tables = self.root / "tables"
+        for name in ("timeline.csv", "requests.csv"):
+            self.assertEqual((tables / name).read_bytes(), (out / name).read_bytes())
+        plan = json.loads((out / "record.json").read_text())["plan"]
+        self.assertEqual([(row["phase"], int(row["device_used_bytes"])) for row in read_csv(tables / "startup.csv")],
+                         [(phase["phase"], phase["device_used_bytes"]) for phase in plan["ranks"][0]["phases"]])
+        for row in read_csv(tables / "peaks.csv"):
+            leaves = {name: int(row[name]) for name in row if "." in name}
+            self.assertEqual(int(row["bytes"]), leaves.get(row["of"], sum(leaves.values())))
+
+    def test_report_never_writes_over_a_file_unasked(self):
+        out = self.replay("run", "--trace", SAMPLE)
+        (self.root / "page.html").write_text("mine")
+        self.refuses("report", out, "--out", "page.html", mentions=["page.html", "--replace"])
+        self.refuses("report", out, "--out", out, mentions=["report.html", "--replace"])
+        self.assertEqual((self.root / "page.html").read_text(), "mine")
+        self.assertEqual(self.run_oomcast("report", out, "--out", "page.html", "--replace").returncode, 0)
+        self.assertIn(b"<!doctype html>", (self.root / "page.html").read_bytes())
+        self.refuses("report", out, "--format", "csv", "--out", out, mentions=["not empty"])
+
+    def test_report_of_the_allocators_history(self):
+        out = self.replay("run", "--trace", SAMPLE, "--requests", "20", "--detail", "allocator")
+        done = self.run_oomcast("report", out, "--format", "memory_viz", "--out", "copy.pickle")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((self.root / "copy.pickle").read_bytes(), (out / "snapshot.pickle").read_bytes())
+        plain = self.replay("plain", "--trace", SAMPLE, "--requests", "20")
+        self.refuses("report", plain, "--format", "memory_viz", mentions=["--detail allocator"])
+
+    def test_comparison(self):
+        before = self.replay("before", "--trace", SAMPLE, "--requests", "50")
+        after = self.replay("after", "--trace", SAMPLE, "--requests", "60")
+        done = self.run_oomcast("report", before, "--compare", after, "--out", "both.html")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        page = (self.root / "both.html").read_text()
+        for record in (before, after):
+            self.assertIn(json.loads((record / "record.json").read_text())["digest"], page)
+
+    def test_report_of_what_is_none(self):
+        out = self.replay("run", "--trace", SAMPLE, "--requests", "20")
+        self.refuses("report", mentions=["RECORD"])
+        self.refuses("report", "nowhere", mentions=["nowhere", "folder of a replay"])
+        self.refuses("report", out, "--format", "htm", "--compare", "nowhere", mentions=["--format", "html"])
+        self.refuses("report", SAMPLE, mentions=["valid JSON"])
+        whole = (out / "timeline.csv").read_text()
+        (out / "timeline.csv").write_text(whole[:len(whole) // 2])
+        self.refuses("report", out, "--out", "x.html", mentions=["timeline.csv", "line"])
+        (out / "timeline.csv").unlink()
+        self.refuses("report", out, "--out", "x.html", mentions=["timeline.csv"])
+
     def test_unknown_detail(self):
         self.refuses("replay", *LLAMA, "--trace", SAMPLE, "--detail", "alocator",
                      mentions=["--detail", "classes, allocator", "alocator"])

@@ -1,0 +1,41 @@
+#include "sim/cli/command.hpp"
+
+namespace oomcast::cli {
+
+po::options_description workload_options() {
+  po::options_description options("Workload");
+  const auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
+  const auto count = [] { return po::value<std::int64_t>()->value_name("N"); };
+  options.add_options()("trace",
+                        po::value<std::vector<std::string>>()->composing()->value_name("FILE"),
+                        "trace file, plain, .gz or .zst, or - (repeatable, merged by time)")(
+      "trace-format", text("FORMAT")->default_value("", ""),
+      "format of the traces; default: detected (see: oomcast list formats)")(
+      "synthetic", text("SPEC")->default_value("", ""),
+      "generated requests, e.g. "
+      "poisson:rate=5,requests=1000,input=lognormal(1024,0.8),output=uniform(64,512)")(
+      "requests", count(), "stop after this many requests")(
+      "rate-scale", text("X")->default_value("", ""), "arrivals this many times as fast")(
+      "closed-loop", count(), "this many clients, each waiting for its answer");
+  return options;
+}
+
+workloads::WorkloadOptions workload_choices(const po::variables_map& values) {
+  workloads::WorkloadOptions input;
+  if (values.count("trace") != 0) {
+    input.traces = values["trace"].as<std::vector<std::string>>();
+  }
+  input.trace_format = values["trace-format"].as<std::string>();
+  input.synthetic = values["synthetic"].as<std::string>();
+  if (values.count("requests") != 0) {
+    input.requests = values["requests"].as<std::int64_t>();
+  }
+  input.rate_scale = values["rate-scale"].as<std::string>();
+  if (values.count("closed-loop") != 0) {
+    input.closed_loop = values["closed-loop"].as<std::int64_t>();
+  }
+  input.seed = values["seed"].as<std::uint64_t>();
+  return input;
+}
+
+}  // namespace oomcast::cli

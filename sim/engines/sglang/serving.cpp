@@ -1,0 +1,167 @@
+#include "sim/engines/sglang/serving.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace oomcast::sglang {
+namespace {
+
+constexpr const char* kSource = "launch line";
+
+// The value of an SGLANG_* variable of the launch line.
+template <typename Number>
+std::optional<Number> variable(const Deployment& deployment, const char* name, Problems& problems) {
+  const auto text = deployment.launch.variable(name);
+  if (!text) {
+    return std::nullopt;
+  }
+  Number value{};
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc{} || end != text->data() + text->size() || !(value >= 0)) {
+    problems.add({kSource, name, *text, "a number from 0 on", ""});
+    return std::nullopt;
+  }
+  return value;
+}
+
+void read_variables(const Deployment& deployment, SchedulerConfig& config, Problems& problems) {
+  const auto integer = [&](const char* name, std::int64_t fallback) {
+    return variable<std::int64_t>(deployment, name, problems).value_or(fallback);
+  };
+  config.clip_max_new_tokens_estimation = Tokens{integer(
+      "SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION", config.clip_max_new_tokens_estimation.count())};
+  config.new_token_ratio_decay_steps =
+      integer("SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS", config.new_token_ratio_decay_steps);
+  config.retract_decode_steps = integer("SGLANG_RETRACT_DECODE_STEPS", config.retract_decode_steps);
+  config.swa_eviction_interval =
+      Tokens{integer("SGLANG_SWA_EVICTION_INTERVAL", config.swa_eviction_interval.count())};
+  config.init_new_token_ratio =
+      variable<double>(deployment, "SGLANG_INIT_NEW_TOKEN_RATIO", problems)
+          .value_or(config.init_new_token_ratio);
+  config.min_new_token_ratio_factor =
+      variable<double>(deployment, "SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR", problems)
+          .value_or(config.min_new_token_ratio_factor);
+}
+
+// A policy by its flag; what has no rule here is a problem that names the known ones.
+template <typename Policy>
+void read_policy(const Deployment& deployment, const char* flag, const std::string& known,
+                 std::optional<Policy> (*policy_of)(const std::string&), Policy& out,
+                 Problems& problems) {
+  const auto name = deployment.launch.text(flag);
+  if (!name) {
+    return;
+  }
+  if (const auto policy = policy_of(*name)) {
+    out = *policy;
+  } else {
+    problems.add({kSource, fmt::format("--{}", flag), *name, known + " for a replay",
+                  "its order is not modelled"});
+  }
+}
+
+void read_policies(const Deployment& deployment, SchedulerConfig& config, Problems& problems) {
+  read_policy(deployment, "schedule-policy",
+              "fcfs, lof, lpm, dfs-weight, hrrn, routing-key or shortest-prefill-first",
+              &schedule_policy_of, config.schedule_policy, problems);
+  read_policy(deployment, "radix-eviction-policy", "lru, lfu, slru, priority or tlru",
+              &eviction_policy_of, config.radix_eviction_policy, problems);
+  read_policy(deployment, "retraction-policy", "length or priority", &retraction_policy_of,
+              config.retraction_policy, problems);
+}
+
+}  // namespace
+
+SchedulerConfig scheduler_config(const Deployment& deployment, const CachePlan& plan,
+                                 Problems& problems) {
+  const launch::Launch& line = deployment.launch;
+  SchedulerConfig config;
+  config.pool_tokens = plan.tokens;
+  config.page_size = deployment.page_size;
+  config.context_length = deployment.max_model_len;
+  config.max_running_requests = plan.max_running;
+  if (deployment.chunk > 0) {
+    config.chunked_prefill_size = Tokens{deployment.chunk};
+  }
+  config.max_prefill_tokens = deployment.max_prefill_tokens;
+  config.allow_auto_truncate = line.on("allow-auto-truncate");
+  config.schedule_conservativeness = line.number("schedule-conservativeness").value_or(1);
+  config.disable_radix_cache = !deployment.radix_cache;
+  config.enable_mixed_chunk = line.on("enable-mixed-chunk");
+  config.disable_overlap_schedule = !deployment.overlap;
+  config.enable_priority_scheduling = line.on("enable-priority-scheduling");
+  config.schedule_low_priority_values_first = line.on("schedule-low-priority-values-first");
+  config.disable_priority_preemption = line.on("disable-priority-preemption");
+  config.priority_scheduling_preemption_threshold =
+      line.integer("priority-scheduling-preemption-threshold")
+          .value_or(config.priority_scheduling_preemption_threshold);
+  config.prefill_max_requests = line.integer("prefill-max-requests");
+  config.max_queued_requests = line.integer("max-queued-requests");
+  config.prefill_decode_interval = line.integer("prefill-decode-interval").value_or(0);
+  if (plan.window_tokens > Tokens{0}) {
+    config.swa_pool_tokens = plan.window_tokens;
+    config.sliding_window = cache_sizes(deployment, 0).window;
+  }
+  config.rules = rules_for(line.version);
+  read_policies(deployment, config, problems);
+  read_variables(deployment, config, problems);
+  check(config, kSource, problems);
+  return config;
+}
+
+void check_serving(const Deployment& deployment, Problems& problems) {
+  const launch::Launch& line = deployment.launch;
+  const auto refuse = [&](const char* flag, std::string value, const char* expected,
+                          const char* reason) {
+    problems.add({kSource, flag, std::move(value), expected, reason});
+  };
+  if (deployment.speculation) {
+    refuse("--speculative-algorithm", deployment.speculation->algorithm,
+           "no speculative decoding for a replay", "its scheduling is not modelled yet");
+  }
+  if (deployment.attention_dp > 1) {
+    refuse("--dp-size with --enable-dp-attention", std::to_string(deployment.attention_dp),
+           "1 for a replay", "ranks that agree on each step are not modelled yet");
+  }
+  if (deployment.pp > 1) {
+    refuse("--pipeline-parallel-size", std::to_string(deployment.pp), "1 for a replay",
+           "SGLang's micro-batches are not modelled yet");
+  }
+  if (deployment.role != Role::kMixed) {
+    refuse("--disaggregation-mode", line.text("disaggregation-mode").value_or(""),
+           "a server of both roles for a replay", "one role alone waits for the other");
+  }
+  if (has_recurrent_state(*deployment.model)) {
+    refuse("model", deployment.model->name, "a model without recurrent layers for a replay",
+           "SGLang's prefix tree over recurrent states is not modelled yet");
+  }
+  if (deployment.window_pool && cache_sizes(deployment, 0).full_layers == 0) {
+    refuse("model", deployment.model->name, "a model with some layers of full attention",
+           "SGLang's pool for windows alone is not modelled yet");
+  }
+  static constexpr std::array<std::pair<const char*, const char*>, 4> kSwitches = {{
+      {"enable-hierarchical-cache", "the host's tier of the prefix cache is not modelled yet"},
+      {"enable-dynamic-chunking", "chunks sized by predicted time are not modelled yet"},
+      {"enable-lmcache", "the cache outside of the engine is not modelled yet"},
+      {"enable-prefill-delayer", "held-back prefills are not modelled yet"},
+  }};
+  for (const auto& [flag, reason] : kSwitches) {
+    if (line.on(flag)) {
+      problems.add({kSource, fmt::format("--{}", flag), "on", "off for a replay", reason});
+    }
+  }
+  if (line.integer("num-continuous-decode-steps").value_or(1) > 1) {
+    refuse("--num-continuous-decode-steps",
+           std::to_string(*line.integer("num-continuous-decode-steps")), "1 for a replay",
+           "several decodes between two looks at the queue are not modelled yet");
+  }
+  SchedulerConfig policies;
+  read_policies(deployment, policies, problems);
+}
+
+}  // namespace oomcast::sglang

@@ -1,0 +1,213 @@
+// SGLang behind the serving loop.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "sim/core/error.hpp"
+#include "sim/engines/sglang/scheduler.hpp"
+#include "sim/engines/sglang/serving.hpp"
+#include "sim/engines/sglang/step_peaks.hpp"
+#include "sim/run/class_steps.hpp"
+#include "sim/run/serving_engine.hpp"
+
+namespace oomcast {
+namespace {
+
+PoolUse use_of(const sglang::PoolCounts& slots) {
+  return {slots.used.count(), slots.cached.count()};
+}
+KvUse use_of(const sglang::PoolCounts& slots, const sglang::PoolCounts& window) {
+  return {use_of(slots), use_of(window)};
+}
+
+// Down to whole bytes: what packed formats have beyond them counts as free.
+Bytes slot_bytes(double bytes) { return Bytes{static_cast<std::int64_t>(std::floor(bytes))}; }
+
+class SglangServing final : public ServingEngine {
+ public:
+  explicit SglangServing(Plan::Sglang plan)
+      : plan_(std::move(plan)), config_(settings(plan_)), scheduler_(config_) {}
+
+  [[nodiscard]] const EngineDeployment& deployment() const override { return plan_.deployment; }
+  [[nodiscard]] const Outcome& startup() const override { return plan_.startup.outcome; }
+
+  [[nodiscard]] std::vector<RankBooks> open_books(Detail /*detail*/, bool /*remembers*/) override {
+    std::vector<RankBooks> books;
+    for (sglang::StageState& stage : plan_.startup.stages) {
+      // cuBLAS makes its workspace for the stream that forward passes run on.
+      std::vector<FirstStepTensor> first = {
+          {Leaf::kWorkspaceGemm, plan_.deployment.cublas_workspace}};
+      books.emplace_back(
+          stage,
+          std::make_unique<ClassSteps>(
+              stage, std::make_unique<sglang::StepPeaks>(plan_.deployment, stage.stage),
+              std::move(first)),
+          UnitBytes{slot_bytes(stage.sizes.full_token), slot_bytes(stage.sizes.window_token)});
+    }
+    return books;
+  }
+
+  std::optional<RequestOutcome> add(const workloads::TraceRequest& request, RequestId id) override {
+    sglang::RequestSpec spec;
+    spec.id = id;
+    spec.tie_order = id;
+    if (config_.enable_priority_scheduling) {
+      spec.priority = request.priority;
+    }
+    spec.prompt_len = request.input;
+    spec.prompt = request.content;
+    spec.output_continues_prompt = request.output_continues_content;
+    spec.max_output = request.output;
+    switch (scheduler_.add(spec)) {
+      case sglang::Added::kQueued:
+        return std::nullopt;
+      case sglang::Added::kQueuedToAbort:
+        too_long_.insert(id);
+        return std::nullopt;
+      case sglang::Added::kQueueFull:
+        refused_.insert(id);
+        return RequestOutcome::kRejectedQueueFull;
+      case sglang::Added::kEmptyPrompt:
+        return RequestOutcome::kRejectedEmptyPrompt;
+      case sglang::Added::kNoOutput:
+        return RequestOutcome::kRejectedNoOutput;
+      case sglang::Added::kTooLong:
+      case sglang::Added::kDuplicateId:
+        break;
+    }
+    OOMCAST_CHECK(false, "request {} offered twice or to one role alone", id);
+  }
+
+  Round schedule() override {
+    const sglang::StepPlan& plan = scheduler_.schedule();
+    thrown_back_.assign(plan.retracted.begin(), plan.retracted.end());
+    thrown_back_.insert(thrown_back_.end(), plan.preempted.begin(), plan.preempted.end());
+    dropped_.clear();
+    for (const RequestId id : plan.aborted) {
+      // Whoever found the queue full has heard of it.
+      if (refused_.erase(id) == 0) {
+        dropped_.push_back({id, RequestOutcome::kAborted, Tokens{0}});
+      }
+    }
+    Round round{plan, plan.admitted, thrown_back_, dropped_, use_of(plan.slots, plan.window_slots)};
+    if (plan.error != sglang::EngineError::kNone) {
+      failure_ = engine_error(plan);
+      round.failure = &failure_;
+    }
+    return round;
+  }
+
+  RoundResults complete() override {
+    const sglang::StepOutput& output = scheduler_.complete();
+    ended_.clear();
+    for (const sglang::FinishedRequest& request : output.finished) {
+      if (request.reason != sglang::FinishReason::kAbort) {
+        ended_.push_back({request.id, RequestOutcome::kFinished, request.output});
+      } else {
+        const bool too_long = too_long_.erase(request.id) > 0;
+        ended_.push_back({request.id,
+                          too_long ? RequestOutcome::kRejectedTooLong : RequestOutcome::kAborted,
+                          Tokens{0}});
+      }
+    }
+    return {output.first_token, ended_};
+  }
+
+  // The event loop turns without work; twice, as under overlap it notices a round late.
+  void fall_idle() override {
+    complete_full_pipeline();
+    for (int round = 0; round < 2 && scheduler_.idle(); ++round) {
+      scheduler_.schedule();
+      refused_.clear();
+      complete_full_pipeline();
+    }
+  }
+
+  [[nodiscard]] std::int64_t depth() const override { return scheduler_.depth(); }
+  [[nodiscard]] std::int64_t batches_in_flight() const override {
+    return scheduler_.batches_in_flight();
+  }
+  [[nodiscard]] bool idle() const override { return scheduler_.idle(); }
+  [[nodiscard]] bool stalled() const override { return scheduler_.stall().has_value(); }
+
+  [[nodiscard]] Outcome stall_outcome() const override {
+    const sglang::Stall stall = scheduler_.stall().value_or(sglang::Stall{});
+    Outcome outcome;
+    outcome.kind = OutcomeKind::kKvTooSmall;
+    outcome.leaf = Leaf::kKvPool;
+    outcome.message = fmt::format(
+        "the request at the head of the queue can never be admitted: it needs more than the {} "
+        "slots that the pool can free; everything behind it waits",
+        stall.available.count());
+    return outcome;
+  }
+
+  [[nodiscard]] std::int64_t steady_steps() const override { return scheduler_.steady_steps(); }
+  [[nodiscard]] SteadyShape steady_shape() const override { return scheduler_.steady_shape(); }
+  SteadyUse advance_steady(std::int64_t rounds) override {
+    const sglang::SteadyJump& jump = scheduler_.advance_steady(rounds);
+    return {use_of(jump.first, {}), use_of(jump.last, {})};
+  }
+
+  [[nodiscard]] std::int64_t running() const override { return scheduler_.running(); }
+  [[nodiscard]] std::int64_t waiting() const override { return scheduler_.waiting(); }
+  [[nodiscard]] std::int64_t preemptions() const override { return scheduler_.preemptions(); }
+  [[nodiscard]] Tokens prefix_hit_tokens() const override { return scheduler_.prefix_hit_tokens(); }
+
+ private:
+  // A startup that failed leaves no pool; its scheduler is never asked.
+  static sglang::SchedulerConfig settings(const Plan::Sglang& plan) {
+    if (!plan.startup.outcome.fits()) {
+      sglang::SchedulerConfig unused;
+      unused.pool_tokens = Tokens{1};
+      return unused;
+    }
+    Problems problems;
+    sglang::SchedulerConfig config =
+        sglang::scheduler_config(plan.deployment, plan.startup.plan, problems);
+    problems.raise_if_any();
+    return config;
+  }
+
+  static Outcome engine_error(const sglang::StepPlan& plan) {
+    Outcome outcome;
+    outcome.kind = OutcomeKind::kRuntimeOom;
+    outcome.leaf = Leaf::kKvPool;
+    const char* what = plan.error == sglang::EngineError::kPrefillOutOfMemory
+                           ? "Prefill out of memory. Try to lower your batch size."
+                       : plan.error == sglang::EngineError::kDecodeOutOfMemory
+                           ? "Decode out of memory. Try to lower your batch size."
+                           : "No space left for only one request";
+    outcome.message = fmt::format("{}\nAvailable tokens: {} (free {} + cached {})", what,
+                                  plan.slots.free.count() + plan.slots.cached.count(),
+                                  plan.slots.free.count(), plan.slots.cached.count());
+    return outcome;
+  }
+
+  void complete_full_pipeline() {
+    while (scheduler_.batches_in_flight() >= scheduler_.depth()) {
+      scheduler_.complete();
+    }
+  }
+
+  Plan::Sglang plan_;
+  sglang::SchedulerConfig config_;
+  sglang::Scheduler scheduler_;
+  std::set<RequestId> too_long_;  // queued, to be aborted with their first token
+  std::set<RequestId> refused_;   // found the queue full
+  std::vector<RequestId> thrown_back_;
+  std::vector<EndedRequest> dropped_;
+  std::vector<EndedRequest> ended_;
+  Outcome failure_;
+};
+
+}  // namespace
+
+std::unique_ptr<ServingEngine> serve(Plan::Sglang plan) {
+  return std::make_unique<SglangServing>(std::move(plan));
+}
+
+}  // namespace oomcast

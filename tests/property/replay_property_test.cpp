@@ -1,0 +1,181 @@
+// Random small deployments of SGLang under random workloads: many like steps at once and single
+// steps give the same record, every row adds up, every request comes to one end.
+#include "sim/run/replay.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "sim/core/random.hpp"
+#include "sim/run/plan.hpp"
+#include "tests/property/cases.hpp"
+#include "workloads/request_stream.hpp"
+
+namespace oomcast {
+namespace {
+
+class Rows final : public RequestSink {
+ public:
+  void row(const RequestRow& row) override { rows.push_back(row); }
+  std::vector<RequestRow> rows;
+};
+
+// Given requests, by arrival.
+class Given final : public workloads::RequestStream {
+ public:
+  explicit Given(const std::vector<workloads::TraceRequest>& requests) : requests_(requests) {}
+  std::optional<SimTime> next_arrival() override {
+    return at_end() ? std::nullopt : std::optional<SimTime>(requests_[next_].arrival);
+  }
+  void take(workloads::TraceRequest& out) override { out = requests_[next_++]; }
+  bool at_end() override { return next_ == requests_.size(); }
+  [[nodiscard]] workloads::ReadSummary summary() const override { return {}; }
+
+ private:
+  const std::vector<workloads::TraceRequest>& requests_;
+  std::size_t next_ = 0;
+};
+
+class Case {
+ public:
+  explicit Case(std::uint64_t seed) : random_(random_stream(seed, "sglang replays")) {}
+
+  std::string launch() {
+    const std::int64_t page = pick<std::int64_t>({1, 1, 1, 4, 16});
+    std::string line = fmt::format(
+        "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct "
+        "--context-length {} --max-total-tokens {} --max-running-requests {} --page-size {} "
+        "--chunked-prefill-size {} --schedule-conservativeness {} --schedule-policy {}",
+        number(64, 3000), number(100, 5000), number(2, 40), page,
+        flip(4) ? -1 : page * number(8, 400), pick<std::string>({"0.05", "0.3", "1", "1.4"}),
+        pick<std::string>({"fcfs", "fcfs", "lpm", "lof", "dfs-weight"}));
+    for (const auto& [flag, odds] :
+         {std::pair{" --disable-cuda-graph", 2}, std::pair{" --disable-overlap-schedule", 3},
+          std::pair{" --enable-mixed-chunk", 4}, std::pair{" --disable-radix-cache", 5},
+          std::pair{" --allow-auto-truncate", 4}, std::pair{" --max-queued-requests 5", 8},
+          std::pair{" --prefill-max-requests 2", 8}}) {
+      line += flip(odds) ? flag : "";
+    }
+    return line;
+  }
+
+  std::string version() {
+    return pick<std::string>({"0.5.8", "0.5.10", "0.5.12", "0.5.20", "0.5.22", "0.5.23", "0.5.23"});
+  }
+
+  std::vector<workloads::TraceRequest> requests() {
+    std::vector<workloads::TraceRequest> out(static_cast<std::size_t>(number(1, 60)));
+    const std::int64_t gap = pick<std::int64_t>({0, 3, 30, 300});
+    const std::int64_t longest = pick<std::int64_t>({50, 500, 2000});
+    SimTime now;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      workloads::TraceRequest& request = out[i];
+      request.index = static_cast<std::int64_t>(i);
+      now = now + Nanos{1000000} * number(0, gap);
+      request.arrival = now;
+      request.input = Tokens{number(1, longest)};
+      request.output = Tokens{number(1, longest)};
+      if (flip(2)) {
+        const Tokens shared = std::min(request.input, Tokens{number(1, 400)});
+        request.content = {
+            {static_cast<std::uint64_t>(number(1, 4)), shared},
+            {1000 + static_cast<std::uint64_t>(number(1, 20)), request.input - shared}};
+        request.output_continues_content = flip(2);
+      }
+    }
+    return out;
+  }
+
+ private:
+  std::int64_t number(std::int64_t low, std::int64_t high) {
+    return uniform_int(random_, low, high);
+  }
+  bool flip(std::int64_t odds) { return number(1, odds) == 1; }
+  template <typename T>
+  T pick(const std::vector<T>& choices) {
+    return choices[static_cast<std::size_t>(number(0, std::ssize(choices) - 1))];
+  }
+
+  RandomStream random_;
+};
+
+struct Served {
+  RunRecord record;
+  std::vector<RequestRow> rows;
+};
+
+Served serve_all(const Plan& plan, const std::vector<workloads::TraceRequest>& requests,
+                 bool step_by_step) {
+  Given stream(requests);
+  Rows rows;
+  ReplayOptions options;
+  options.step_by_step = step_by_step;
+  Served out;
+  replay(plan, *step_time_model(plan), stream, rows, options, out.record);
+  out.rows = std::move(rows.rows);
+  return out;
+}
+
+void expect_rows_conserve(const RankRecord& rank) {
+  for (const TimelineRow& row : rank.timeline) {
+    Bytes sum;
+    for (const Bytes bytes : row.device) {
+      sum += bytes;
+    }
+    ASSERT_EQ(sum, row.views.device_used);
+    ASSERT_EQ(row.kv_used + row.kv_cached + row.kv_free, row.device[index_of(Leaf::kKvPool)]);
+    ASSERT_GE(row.kv_free, Bytes{0});
+    ASSERT_LE(row.views.torch_allocated, row.views.torch_reserved);
+    ASSERT_LE(row.views.device_used, rank.device_total);
+  }
+}
+
+void expect_requests_end(const Served& served, std::size_t requests) {
+  const RunTotals& totals = served.record.totals;
+  ASSERT_EQ(totals.requests, static_cast<std::int64_t>(requests));
+  ASSERT_EQ(totals.finished + totals.rejected + totals.unfinished, totals.requests);
+  ASSERT_EQ(served.rows.size(), requests);
+  for (const RequestRow& row : served.rows) {
+    if (row.outcome == RequestOutcome::kFinished) {
+      ASSERT_LE(row.arrival, row.first_scheduled);
+      ASSERT_LE(row.first_scheduled, row.first_token);
+      ASSERT_LE(row.first_token, row.finish);
+      ASSERT_LE(row.cached, row.input);
+    }
+  }
+}
+
+using ReplayProperty = PropertyTest;
+
+TEST_F(ReplayProperty, SglangFastForwardEqualsSingleSteps) {
+  std::int64_t retracted = 0;
+  std::int64_t hit = 0;
+  for (std::int64_t seed = 0; seed < property_cases() / 5; ++seed) {
+    current_seed = seed;
+    Case made(static_cast<std::uint64_t>(seed));
+    DeploymentInput input;
+    input.launch_line = made.launch();
+    input.gpu = "H100-80GB";
+    input.engine_version = made.version();
+    const Plan plan = start(resolve_input(input));
+    const std::vector<workloads::TraceRequest> requests = made.requests();
+    const Served fast = serve_all(plan, requests, false);
+    const Served slow = serve_all(plan, requests, true);
+    SCOPED_TRACE(
+        fmt::format("seed {} version {}: {}", seed, input.engine_version, input.launch_line));
+    ASSERT_EQ(fast.record.digest, slow.record.digest);
+    ASSERT_EQ(fast.record.totals.steps, slow.record.totals.steps);
+    ASSERT_EQ(fast.record.ranks.at(0).timeline.size(), slow.record.ranks.at(0).timeline.size());
+    ASSERT_EQ(fast.record.outcome.message, slow.record.outcome.message);
+    expect_rows_conserve(fast.record.ranks.at(0));
+    expect_requests_end(fast, requests.size());
+    retracted += fast.record.totals.preemptions;
+    hit += fast.record.totals.prefix_hit_tokens.count();
+  }
+  EXPECT_GT(retracted, 0);
+  EXPECT_GT(hit, 0);
+}
+
+}  // namespace
+}  // namespace oomcast
