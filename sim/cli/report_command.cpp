@@ -152,8 +152,9 @@ po::options_description options() {
       "compare", po::value<std::string>()->value_name("FILE"),
       "a second replay: one page with both and what differs")(
       "out", po::value<std::string>()->value_name("FILE"),
-      "file or folder to write; default: here, by the format")("replace", po::bool_switch(),
-                                                               "write over a file that is there");
+      "file or folder to write; default: here, by the format")(
+      "replace", po::bool_switch(), "write over a file that is there")("help,h", po::bool_switch(),
+                                                                       "show this help");
   return options;
 }
 

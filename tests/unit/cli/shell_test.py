@@ -191,7 +191,7 @@ class Shell(unittest.TestCase):
             oomcast("replay", "trace.csv", "--launch", "vllm serve Qwen/Qwen3-8B", "--gpu", "H100",
                     "--out", run, cwd=self.root)
         for command in command_names():
-            for line in re.findall(r":\n  (.*oomcast .*)$", oomcast("help", command).stdout,
+            for line in re.findall(r":\n  ([^-\s].*oomcast .*|oomcast .*)$", oomcast("help", command).stdout,
                                    re.MULTILINE):
                 with self.subTest(line):
                     done = subprocess.run(
