@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/algorithm/string/classification.hpp>
 #include <boost/algorithm/string/split.hpp>
+#include <boost/algorithm/string/trim.hpp>
 
 #include "models/data.hpp"
 #include "models/gpu.hpp"
@@ -156,6 +158,12 @@ std::optional<po::variables_map> parse(const Command& command, const Arguments& 
   } catch (const po::too_many_positional_options_error&) {
     throw ConfigError(Problem{kCommandLine, "", fmt::format("{}", fmt::join(arguments, " ")),
                               command.synopsis, "quote a launch line as one word"});
+  } catch (const po::error_with_option_name& error) {
+    const auto* option = options.find_nothrow(
+        boost::trim_left_copy_if(error.get_option_name(), boost::is_any_of("-")), false);
+    const std::string value = option == nullptr ? "" : value_name(*option);
+    throw ConfigError(Problem{kCommandLine, error.get_option_name(), "",
+                              value.empty() ? "no value" : "one value, " + value, error.what()});
   } catch (const po::error& error) {
     throw ConfigError(Problem{kCommandLine, "", error.what(), "valid options",
                               "see: oomcast help " + command.name});

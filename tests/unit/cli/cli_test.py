@@ -357,6 +357,13 @@ class Cli(unittest.TestCase):
                      mentions=["meta-llama/Llama-3.1-8B-Instruct", "--model-config"])
         self.refuses("list", "modles", mentions=["models"])
 
+    def test_options_without_a_value_or_with_a_wrong_one(self):
+        self.refuses("plan", *LLAMA, "--seed", "x", mentions=["--seed: ", "one value, N", "'x'"])
+        self.refuses("plan", "--launch", mentions=["--launch: ", "one value, LINE"])
+        self.refuses("plan", *LLAMA, "--gpu", "H200", mentions=["--gpu: ", "one value, GPU"])
+        self.refuses("plan", *LLAMA, "--json=yes", mentions=["--json: ", "no value"])
+        self.refuses("replay", *LLAMA, SAMPLE, "--trace-format", "azur", mentions=["azure"])
+
     def test_all_problems_at_once(self):
         message = self.refuses("plan", "--gpu", "nothing", "--launch",
                                "vllm serve Qwen/Qwen3-8B --max-num-seqs x --block-size 9999999999999",

@@ -177,14 +177,23 @@ class Schemas(unittest.TestCase):
             with self.subTest(name):
                 self.assertFalse(validator("plan").is_valid(spoilt))
 
-    def test_limits_as_the_contract_writes_them(self):
-        limit = {"schema": "oomcast.limit/1", "limits": [
-            {"knob": "max-num-seqs", "value": 512, "first_bad": 513, "kind": "runtime_oom",
-             "phase": "serving", "class": "runtime.logits", "evaluations": 12,
-             "fixes": [{"change": "--max-num-batched-tokens 4096", "frees_bytes": 1}]}]}
-        self.holds("limit", limit)
-        del limit["limits"][0]["first_bad"]
-        self.assertFalse(validator("limit").is_valid(limit))
+    def test_limits(self):
+        line, gpu = PLANS["dense"]
+        for words in (["--find", "max-num-seqs"], ["--find", "gpu-memory-utilization"],
+                      ["--find", "max-model-len", "--between", "1024:8192"]):
+            with self.subTest(words):
+                limit = self.json_of("limit", "--launch", line, "--gpu", gpu, *words)
+                self.holds("limit", limit)
+                del limit["limits"][0]["first_bad"]
+                self.assertFalse(validator("limit").is_valid(limit))
+
+    def test_sweeps(self):
+        line, gpu = PLANS["short of KV"]
+        words = ["sweep", "--launch", line, "--gpu", gpu, "--vary", "max-model-len=8192,40960",
+                 "--vary", "max-num-seqs=64..256*2"]
+        plans = self.holds("sweep", self.json_of(*words, "--out", "a"))
+        self.assertEqual(len(plans["points"]), 6)
+        self.holds("sweep", self.json_of(*words, "--trace", SAMPLE, "--requests", 5, "--out", "b"))
 
 
 if __name__ == "__main__":

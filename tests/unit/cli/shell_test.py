@@ -178,7 +178,7 @@ class Shell(unittest.TestCase):
 
     def test_examples_of_help_run(self):
         sample = ROOT / "workloads" / "samples" / "azure_conv_500.csv"
-        subprocess.run(f"head -n 20 {sample} | gzip > trace.csv.gz", shell=True, check=True,
+        subprocess.run(f"head -n 20 {sample} | tee trace.csv | gzip > trace.csv.gz", shell=True, check=True,
                        cwd=self.root)
         logs = ROOT / "tests" / "data" / "logs"
         for name, source in EXAMPLE_LOGS.items():
@@ -187,11 +187,11 @@ class Shell(unittest.TestCase):
         bin_folder.mkdir()
         (self.root / ".config/fish/completions").mkdir(parents=True)
         (bin_folder / "oomcast").symlink_to(PROGRAM)
-        for run in ("results/a", "results/b"):
-            oomcast("plan", "--launch", "vllm serve Qwen/Qwen3-8B", "--gpu", "H100", "--out", run,
-                    cwd=self.root)
+        for run in ("results/a", "results/b", "results/RUN", "results/A", "results/B"):
+            oomcast("replay", "trace.csv", "--launch", "vllm serve Qwen/Qwen3-8B", "--gpu", "H100",
+                    "--out", run, cwd=self.root)
         for command in command_names():
-            for line in re.findall(r":\n  (.*oomcast .*)$", oomcast("help", command).stdout,
+            for line in re.findall(r":\n  ([^-\s].*oomcast .*|oomcast .*)$", oomcast("help", command).stdout,
                                    re.MULTILINE):
                 with self.subTest(line):
                     done = subprocess.run(
