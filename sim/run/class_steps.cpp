@@ -29,7 +29,7 @@ bool ClassSteps::repeats(Tokens tokens, std::int64_t rows) const {
 
 std::optional<Outcome> ClassSteps::run(const StepRun& steps) {
   const StepSizes wanted = step_peaks_->at(steps, before_);
-  before_ = steps;
+  before_ = {steps.tokens, steps.rows, steps.decodes_only};
   if (wanted == live_) {
     return std::nullopt;
   }

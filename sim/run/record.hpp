@@ -21,10 +21,10 @@ enum class RequestOutcome : std::uint8_t {
   kRejectedEmptyPrompt,
   kRejectedTooLong,
   kRejectedNoOutput,
-  kRejectedQueueFull,
-  kAborted,      // by the engine, for want of memory
   kNotAdmitted,  // still waiting when the run ended
   kInterrupted,  // running when the run ended
+  kRejectedQueueFull,
+  kAborted,  // by the engine, for want of memory
 };
 std::string_view name_of(RequestOutcome outcome);
 

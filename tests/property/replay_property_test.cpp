@@ -1,5 +1,5 @@
-// Random small deployments of SGLang under random workloads: many like steps at once and single
-// steps give the same record, every row adds up, every request comes to one end.
+// Random small deployments of SGLang and TensorRT-LLM under random workloads: many like steps at
+// once and single steps give the same record, every row adds up, every request comes to one end.
 #include "sim/run/replay.hpp"
 
 #include <algorithm>
@@ -39,9 +39,9 @@ class Given final : public workloads::RequestStream {
 
 class Case {
  public:
-  explicit Case(std::uint64_t seed) : random_(random_stream(seed, "sglang replays")) {}
+  explicit Case(std::uint64_t seed) : random_(random_stream(seed, "replays")) {}
 
-  std::string launch() {
+  std::string sglang() {
     const std::int64_t page = pick<std::int64_t>({1, 1, 1, 4, 16});
     std::string line = fmt::format(
         "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct "
@@ -60,7 +60,24 @@ class Case {
     return line;
   }
 
-  std::string version() {
+  std::string trtllm() {
+    const std::int64_t block = pick<std::int64_t>({2, 8, 32, 64});
+    std::string line = fmt::format(
+        "trtllm-serve meta-llama/Llama-3.1-8B-Instruct --max_seq_len {} --kv-cache-max-tokens {} "
+        "--max_batch_size {} --max_num_tokens {} --tokens-per-block {} "
+        "--capacity-scheduler-policy {} --enable-block-reuse {}",
+        number(64, 3000), number(100, 5000), number(1, 40), number(64, 3000), block,
+        pick<std::string>({"GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH"}),
+        flip(4) ? "false" : "true");
+    for (const auto& [flag, odds] :
+         {std::pair{" --enable_chunked_prefill", 2}, std::pair{" --disable-overlap-scheduler", 3},
+          std::pair{" --cuda-graph-enable-padding", 2}}) {
+      line += flip(odds) ? flag : "";
+    }
+    return line;
+  }
+
+  std::string sglang_version() {
     return pick<std::string>({"0.5.8", "0.5.10", "0.5.12", "0.5.20", "0.5.22", "0.5.23", "0.5.23"});
   }
 
@@ -146,35 +163,55 @@ void expect_requests_end(const Served& served, std::size_t requests) {
   }
 }
 
-using ReplayProperty = PropertyTest;
-
-TEST_F(ReplayProperty, SglangFastForwardEqualsSingleSteps) {
-  std::int64_t retracted = 0;
-  std::int64_t hit = 0;
-  for (std::int64_t seed = 0; seed < property_cases() / 5; ++seed) {
-    current_seed = seed;
-    Case made(static_cast<std::uint64_t>(seed));
-    DeploymentInput input;
-    input.launch_line = made.launch();
-    input.gpu = "H100-80GB";
-    input.engine_version = made.version();
+class ReplayProperty : public PropertyTest {
+ protected:
+  // Replays both ways and compares.
+  void check(const DeploymentInput& input, Case& made) {
     const Plan plan = start(resolve_input(input));
     const std::vector<workloads::TraceRequest> requests = made.requests();
     const Served fast = serve_all(plan, requests, false);
     const Served slow = serve_all(plan, requests, true);
-    SCOPED_TRACE(
-        fmt::format("seed {} version {}: {}", seed, input.engine_version, input.launch_line));
+    SCOPED_TRACE(fmt::format("seed {} version {}: {}", current_seed, input.engine_version,
+                             input.launch_line));
     ASSERT_EQ(fast.record.digest, slow.record.digest);
     ASSERT_EQ(fast.record.totals.steps, slow.record.totals.steps);
     ASSERT_EQ(fast.record.ranks.at(0).timeline.size(), slow.record.ranks.at(0).timeline.size());
     ASSERT_EQ(fast.record.outcome.message, slow.record.outcome.message);
     expect_rows_conserve(fast.record.ranks.at(0));
     expect_requests_end(fast, requests.size());
-    retracted += fast.record.totals.preemptions;
-    hit += fast.record.totals.prefix_hit_tokens.count();
+    lost_places_ += fast.record.totals.preemptions;
+    hit_ += fast.record.totals.prefix_hit_tokens.count();
   }
-  EXPECT_GT(retracted, 0);
-  EXPECT_GT(hit, 0);
+
+  std::int64_t lost_places_ = 0;
+  std::int64_t hit_ = 0;
+};
+
+TEST_F(ReplayProperty, TrtllmFastForwardEqualsSingleSteps) {
+  for (std::int64_t seed = 0; seed < property_cases() / 5 && !HasFatalFailure(); ++seed) {
+    current_seed = seed;
+    Case made(static_cast<std::uint64_t>(seed));
+    DeploymentInput input;
+    input.launch_line = made.trtllm();
+    input.gpu = "H100-80GB";
+    check(input, made);
+  }
+  EXPECT_GT(lost_places_, 0);
+  EXPECT_GT(hit_, 0);
+}
+
+TEST_F(ReplayProperty, SglangFastForwardEqualsSingleSteps) {
+  for (std::int64_t seed = 0; seed < property_cases() / 5 && !HasFatalFailure(); ++seed) {
+    current_seed = seed;
+    Case made(static_cast<std::uint64_t>(seed));
+    DeploymentInput input;
+    input.launch_line = made.sglang();
+    input.gpu = "H100-80GB";
+    input.engine_version = made.sglang_version();
+    check(input, made);
+  }
+  EXPECT_GT(lost_places_, 0);
+  EXPECT_GT(hit_, 0);
 }
 
 }  // namespace

@@ -144,6 +144,10 @@ void check_serving(const Deployment& deployment, Problems& problems) {
     refuse("model", deployment.model->name, "a model with some layers of full attention",
            "SGLang's pool for windows alone is not modelled yet");
   }
+  if (deployment.window_pool && !rules_for(line.version).sliding_window_pools) {
+    refuse("engine version", to_string(line.version), "0.5.23 or later for a replay",
+           "earlier pools for sliding windows are not modelled; --disable-hybrid-swa-memory works");
+  }
   static constexpr std::array<std::pair<const char*, const char*>, 4> kSwitches = {{
       {"enable-hierarchical-cache", "the host's tier of the prefix cache is not modelled yet"},
       {"enable-dynamic-chunking", "chunks sized by predicted time are not modelled yet"},

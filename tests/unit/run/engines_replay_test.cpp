@@ -1,0 +1,159 @@
+// Replays of SGLang and TensorRT-LLM: arithmetic on paper, the engines' own reactions, refusals.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "sim/core/error.hpp"
+#include "sim/run/plan.hpp"
+#include "sim/run/replay.hpp"
+#include "sim/run/serving_engine.hpp"
+#include "workloads/request_stream.hpp"
+
+namespace oomcast {
+namespace {
+
+using workloads::TraceRequest;
+
+const std::string kSglang =
+    "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct ";
+const std::string kTrtllm = "trtllm-serve meta-llama/Llama-3.1-8B-Instruct ";
+
+class Given final : public workloads::RequestStream {
+ public:
+  explicit Given(std::vector<TraceRequest> requests) : requests_(std::move(requests)) {}
+  std::optional<SimTime> next_arrival() override {
+    return at_end() ? std::nullopt : std::optional<SimTime>(requests_[next_].arrival);
+  }
+  void take(TraceRequest& out) override { out = requests_[next_++]; }
+  bool at_end() override { return next_ == requests_.size(); }
+  [[nodiscard]] workloads::ReadSummary summary() const override { return {}; }
+
+ private:
+  std::vector<TraceRequest> requests_;
+  std::size_t next_ = 0;
+};
+
+TraceRequest request(std::int64_t second, std::int64_t input, std::int64_t output) {
+  TraceRequest out;
+  out.arrival = SimTime{kSecond * second};
+  out.input = Tokens{input};
+  out.output = Tokens{output};
+  return out;
+}
+
+AnyDeployment deployment(const std::string& line, const std::string& version = "") {
+  DeploymentInput input;
+  input.launch_line = line;
+  input.gpu = "H100-80GB";
+  input.engine_version = version;
+  return resolve_input(input);
+}
+
+struct Served final : RequestSink {
+  void row(const RequestRow& row) override { rows.push_back(row); }
+  RunRecord record;
+  std::vector<RequestRow> rows;
+};
+
+Served run(const std::string& line, const std::vector<TraceRequest>& requests,
+           const std::string& version = "") {
+  Plan plan = start(deployment(line, version));
+  const auto model = step_time_model(plan);
+  Given stream(requests);
+  Served out;
+  replay(std::move(plan), *model, stream, out, {}, out.record);
+  return out;
+}
+
+// The two turns of a conversation: 64 tokens in and 64 out, then those 128 and 40 more.
+std::vector<TraceRequest> two_turns() {
+  TraceRequest first = request(0, 64, 64);
+  first.content = {{77, Tokens{64}}};
+  first.output_continues_content = true;
+  TraceRequest second = request(60, 168, 8);
+  second.content = {{77, Tokens{168}}};
+  return {first, second};
+}
+
+TEST(SglangReplay, OneRequestOnPaper) {
+  const Served one = run(kSglang, {request(0, 100, 12)}, "0.5.23");
+  ASSERT_EQ(one.rows.size(), 1U);
+  EXPECT_EQ(one.rows[0].outcome, RequestOutcome::kFinished);
+  EXPECT_EQ(one.rows[0].output, Tokens{12});
+  // A prompt and eleven decodes; the last token is never written.
+  EXPECT_EQ(one.record.totals.steps, 12);
+  EXPECT_EQ(one.record.totals.kv_peak, kKiB * 128 * 111);
+}
+
+TEST(SglangReplay, ADecodeInAGraphAddsTheSamplersProbabilities) {
+  const Served one = run(kSglang, {request(0, 100, 12)}, "0.5.23");
+  const TimelineRow& last = one.record.ranks.at(0).timeline.back();
+  EXPECT_EQ(last.device[index_of(Leaf::kRuntimeLogits)], Bytes{128256 * 4});
+  EXPECT_EQ(last.device[index_of(Leaf::kRuntimeActivations)], Bytes{0});
+  // 64 MiB of cuBLAS from the capture and 32 of the stream that serves.
+  EXPECT_EQ(last.device[index_of(Leaf::kWorkspaceGemm)], kMiB * 96);
+}
+
+TEST(SglangReplay, OutputsAreHitFrom059On) {
+  EXPECT_EQ(run(kSglang, two_turns(), "0.5.23").rows.at(1).cached, Tokens{127});
+  EXPECT_EQ(run(kSglang, two_turns(), "0.5.8").rows.at(1).cached, Tokens{64});
+  EXPECT_EQ(run(kSglang + "--disable-radix-cache", two_turns()).rows.at(1).cached, Tokens{0});
+}
+
+TEST(SglangReplay, LongPromptsAreAbortedOrCut) {
+  // At most 512 - 1 - 5 tokens, one less than that is served.
+  const std::string line = kSglang + "--context-length 512 ";
+  const Served aborted = run(line, {request(0, 505, 4), request(1, 506, 4)}, "0.5.23");
+  EXPECT_EQ(aborted.rows.at(0).outcome, RequestOutcome::kFinished);
+  EXPECT_EQ(aborted.rows.at(1).outcome, RequestOutcome::kRejectedTooLong);
+  const Served cut = run(line + "--allow-auto-truncate", {request(0, 2000, 4)}, "0.5.23");
+  EXPECT_EQ(cut.rows.at(0).outcome, RequestOutcome::kFinished);
+}
+
+TEST(SglangReplay, AFullQueueRejects) {
+  std::vector<TraceRequest> many(8, request(0, 100, 50));
+  const Served served = run(kSglang + "--max-running-requests 1 --max-queued-requests 2", many);
+  EXPECT_GT(served.record.totals.finished, 0);
+  EXPECT_TRUE(std::any_of(served.rows.begin(), served.rows.end(), [](const RequestRow& row) {
+    return row.outcome == RequestOutcome::kRejectedQueueFull;
+  }));
+}
+
+TEST(SglangReplay, SmallPoolsRetract) {
+  const Served tight = run(kSglang + "--max-total-tokens 1000 --schedule-conservativeness 0.1",
+                           std::vector<TraceRequest>(8, request(0, 50, 300)), "0.5.23");
+  EXPECT_GT(tight.record.totals.preemptions, 0);
+  EXPECT_EQ(tight.record.totals.finished, 8);
+  EXPECT_LE(tight.record.totals.kv_peak, kKiB * 128 * 1000);
+}
+
+TEST(TrtllmReplay, OneRequestOnPaper) {
+  // 100 tokens are 4 blocks of 32, and 12 + 11 more still fit.
+  const Served one = run(kTrtllm, {request(0, 100, 12)});
+  EXPECT_EQ(one.record.totals.steps, 12);
+  EXPECT_EQ(one.record.totals.kv_peak, kKiB * 128 * 32 * 4);
+}
+
+TEST(TrtllmReplay, ALaterTurnHitsWholeBlocks) {
+  EXPECT_EQ(run(kTrtllm, two_turns()).rows.at(1).cached, Tokens{96});
+}
+
+TEST(Replays, WhatIsNotModelledIsNamedAllAtOnce) {
+  const auto problems_of = [](const std::string& line, Detail detail) {
+    Problems problems;
+    check_replay(deployment(line), detail, problems);
+    return problems.found().size();
+  };
+  EXPECT_EQ(problems_of(kSglang, Detail::kClasses), 0U);
+  EXPECT_EQ(problems_of(kTrtllm, Detail::kClasses), 0U);
+  EXPECT_EQ(problems_of(kSglang, Detail::kAllocator), 1U);
+  EXPECT_EQ(problems_of(kSglang + "--speculative-algorithm NGRAM --enable-hierarchical-cache "
+                                  "--schedule-policy random",
+                        Detail::kClasses),
+            3U);
+  EXPECT_EQ(problems_of(kSglang + "--tp 4 --dp 4 --enable-dp-attention", Detail::kClasses), 1U);
+  EXPECT_EQ(problems_of(kTrtllm + "--max_beam_width 2", Detail::kClasses), 1U);
+}
+
+}  // namespace
+}  // namespace oomcast
