@@ -16,6 +16,7 @@
 #include "sim/run/serving_engine.hpp"
 #include "sim/search/journal.hpp"
 #include "sim/search/sweep.hpp"
+#include "sim/search/sweep_page.hpp"
 #include "workloads/recorded.hpp"
 
 namespace oomcast::cli {
