@@ -17,6 +17,7 @@
 #include "sim/run/calibration.hpp"
 #include "sim/run/explain_identity.hpp"
 #include "sim/run/plan.hpp"
+#include "sim/search/workers.hpp"
 #include "workloads/request_stream.hpp"
 
 namespace oomcast::cli {
@@ -47,6 +48,11 @@ struct Command {
   int most_words = 0;
   int (*run)(const po::variables_map& values);
 };
+
+// All of the program but who calls it; the exit code.
+int run_program(int argc, char** argv);
+// Who shares a sweep's work instead of this process's threads; null: nobody.
+search::Workers*& other_workers();
 
 // In the order in which help lists them.
 const std::vector<Command>& commands();

@@ -170,9 +170,9 @@ std::optional<double> cost_of(const po::variables_map& values) {
   return cost;
 }
 
-// Points of a sweep in the journal and in memory, with the share done on a terminal.
+// Points of a sweep into the journal and memory, with the share done on a terminal.
 void run_points(const search::PointBase& base, search::Sweep& sweep, search::Journal& journal,
-                int jobs) {
+                search::Workers& workers) {
   for (const auto& [point, result] : journal.found()) {
     sweep.results[point] = result;
   }
@@ -180,8 +180,8 @@ void run_points(const search::PointBase& base, search::Sweep& sweep, search::Jou
   std::erase_if(todo, [&](std::size_t point) { return journal.found().count(point) != 0; });
   Progress progress("points", static_cast<std::int64_t>(todo.size()));
   std::int64_t done = 0;
-  search::run_on_threads(
-      base, todo, [&](std::size_t point) { return sweep.grid.at(point); }, jobs,
+  workers.run(
+      base, todo, [&](std::size_t point) { return sweep.grid.at(point); },
       [&](std::size_t point, const search::PointResult& result) {
         journal.append(point, result);
         sweep.results[point] = result;
@@ -209,6 +209,12 @@ int run(const po::variables_map& values) {
     problems.raise_if_any();
     base.workload = std::make_shared<workloads::RecordedWorkload>(workload);
   }
+  search::ThreadWorkers threads(jobs);
+  search::Workers& workers = other_workers() != nullptr ? *other_workers() : threads;
+  if (!workers.leads()) {
+    workers.serve(base, [&](std::size_t point) { return sweep.grid.at(point); });
+    return kFits;
+  }
   const std::string path = values.count("out") != 0
                                ? values["out"].as<std::string>()
                                : default_folder(base.deployment.common().launch.model) + "-sweep";
@@ -218,7 +224,7 @@ int run(const po::variables_map& values) {
   key.add(spec.where);
   search::Journal journal(path, key.value(), sweep.grid.size());
   sweep.results.resize(sweep.grid.size());
-  run_points(base, sweep, journal, jobs);
+  run_points(base, sweep, journal, workers);
   stop_no_more();
   sweep.judged_by = search::measures(replays, sweep.cost_per_gpu_hour);
   sweep.front = search::pareto_front(sweep.results, sweep.judged_by);

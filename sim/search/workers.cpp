@@ -14,9 +14,9 @@ std::size_t points_at_once(std::size_t points, int workers, bool replays) {
   return replays ? 1 : std::clamp<std::size_t>(points / shares, 1, kMost);
 }
 
-void run_on_threads(const PointBase& base, const std::vector<std::size_t>& points,
-                    const SettingsOf& settings_of, int threads, const Done& done) {
-  const std::size_t at_once = points_at_once(points.size(), threads, base.replays());
+void ThreadWorkers::run(const PointBase& base, const std::vector<std::size_t>& points,
+                        const SettingsOf& settings_of, const Done& done) {
+  const std::size_t at_once = points_at_once(points.size(), threads_, base.replays());
   std::atomic<std::size_t> next{0};
   std::mutex mutex;  // of `done` and `failure`
   std::exception_ptr failure;
@@ -47,7 +47,7 @@ void run_on_threads(const PointBase& base, const std::vector<std::size_t>& point
   };
   {
     std::vector<std::jthread> workers;
-    for (int i = 1; i < threads; ++i) {
+    for (int i = 1; i < threads_; ++i) {
       workers.emplace_back(work);
     }
     work();
