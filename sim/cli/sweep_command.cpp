@@ -233,6 +233,7 @@ int run(const po::variables_map& values) {
   folder.write("points.csv", search::points_csv(sweep));
   folder.write("sweep.json",
                json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+  folder.write("sweep.html", search::sweep_page(sweep, base.deployment.common()));
   const auto rows =
       static_cast<std::size_t>(std::max<std::int64_t>(1, values["rows"].as<std::int64_t>()));
   std::cout << (values["json"].as<bool>()

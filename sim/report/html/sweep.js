@@ -71,6 +71,7 @@
         el('dd', {}, shown(measure.name, best.values[at]), el('small', {}, label(best))));
     });
     fill('tiles', tiles);
+    document.getElementById('tiles').style.gridTemplateColumns = `repeat(auto-fit, minmax(${tiles.length > 3 ? '9rem' : '13rem'}, 1fr))`;
   }
 
   // ---- two settings against each other ------------------------------------------------------------
@@ -170,8 +171,9 @@
   // ---- every point ----------------------------------------------------------------------------------
 
   function table() {
+    const isEmpty = (value) => value === null || value === '' || value === 0;
     const cells = [...varied.map((name, i) => ({name, number: false, by: (point) => (Number.isNaN(+point.settings[i]) ? point.settings[i] : +point.settings[i]), text: (point) => point.settings[i]})),
-      ...columns.map((column, i) => ({name: plain(column.name), number: points.some((point) => typeof point.values[i] === 'number'), by: (point) => point.values[i] ?? -Infinity, text: (point) => shown(column.name, point.values[i])}))];
+      ...columns.map((column, i) => ({name: plain(column.name), number: points.some((point) => typeof point.values[i] === 'number'), by: (point) => point.values[i] ?? -Infinity, text: (point) => shown(column.name, point.values[i]), at: i}))];
     const state = {page: 0, by: null, down: false, only: points.some((point) => point.front) ? 'best' : 'all'};
     const kept = {best: (point) => point.front, fit: fits, not: (point) => !fits(point), all: () => true};
     const draw = () => {
@@ -183,9 +185,10 @@
       }
       const pages = Math.max(1, Math.ceil(rows.length / kPage));
       state.page = Math.min(state.page, pages - 1);
-      const heads = cells.map((cell, i) => el('th', {scope: 'col', class: cell.number ? 'n' : undefined, 'aria-sort': state.by === i ? (state.down ? 'descending' : 'ascending') : undefined},
+      const filled = cells.filter((cell) => cell.at === undefined || rows.some((point) => !isEmpty(point.values[cell.at])));
+      const heads = filled.map((cell) => [cell, cells.indexOf(cell)]).map(([cell, i]) => el('th', {scope: 'col', class: cell.number ? 'n' : undefined, 'aria-sort': state.by === i ? (state.down ? 'descending' : 'ascending') : undefined},
         el('button', {type: 'button', class: 'sort', onclick: () => { state.down = state.by === i ? !state.down : cell.number; state.by = i; draw(); }}, `${cell.name}${state.by === i ? (state.down ? ' ↓' : ' ↑') : ''}`)));
-      const body = rows.slice(state.page * kPage, (state.page + 1) * kPage).map((point) => el('tr', {}, cells.map((cell, i) =>
+      const body = rows.slice(state.page * kPage, (state.page + 1) * kPage).map((point) => el('tr', {}, filled.map((cell, i) =>
         el(i === 0 ? 'th' : 'td', {scope: i === 0 ? 'row' : undefined, class: cell.number ? 'n' : undefined}, cell.text(point)))));
       const turn = (by, text, disabled) => el('button', {type: 'button', disabled, onclick: () => { state.page += by; draw(); }}, text);
       fill('points', card('Points', `${count(rows.length)} points`, [
