@@ -51,7 +51,7 @@ std::int64_t on_rank(const Extent& extent, const ShardPlan& plan) {
       units /= plan.ep;
       break;
     case Split::kExpertWidth:
-      units /= plan.ep > 1 ? 1 : plan.tp;
+      units /= plan.ep > 1 ? 1 : plan.expert_tp.value_or(plan.tp);
       break;
     case Split::kWhereItDivides:
       units /= units % plan.tp == 0 && !plan.whole_towers ? plan.tp : 1;
@@ -307,6 +307,13 @@ class DivisionCheck {
         break;
       case Split::kExpertWidth:
         if (plan_.ep > 1) {
+          break;
+        }
+        if (const int ranks = plan_.expert_tp.value_or(plan_.tp);
+            ranks != plan_.tp && units % ranks != 0) {
+          complain("--data-parallel-size", ranks / plan_.tp,
+                   fmt::format("ranks of all replicas, {}, that divide the {} parts of {}", ranks,
+                               units, name));
           break;
         }
         [[fallthrough]];

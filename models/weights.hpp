@@ -24,7 +24,8 @@ struct ShardPlan {
   int tp = 1;
   int pp = 1;
   int pp_rank = 0;
-  int ep = 1;  // ranks over which whole experts are divided; 1: each expert is split over tp
+  int ep = 1;  // ranks over which whole experts are divided; 1: each expert is split over expert_tp
+  std::optional<int> expert_tp = std::nullopt;  // default: tp; vLLM: over all ranks of all replicas
   // Dtype the engine loads 16/32-bit tensors with; default: the checkpoint's (fp32 as bf16 is the
   // engine's decision and must be given).
   std::optional<DType> dtype = std::nullopt;

@@ -76,6 +76,7 @@ void StartupCard::seen() {
 }
 
 void StartupCard::fail(OutcomeKind kind, Leaf leaf, Bytes missing, std::string message) {
+  seen();
   outcome_.kind = kind;
   outcome_.phase = phase_;
   outcome_.rank = state_.first_rank;

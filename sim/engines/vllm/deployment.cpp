@@ -746,6 +746,7 @@ models::ShardPlan Deployment::shard(int stage) const {
   plan.pp = pp;
   plan.pp_rank = stage;
   plan.ep = ep;
+  plan.expert_tp = tp * dp;
   plan.dtype = dtype;
   plan.interleaved_rope_factor = rules.interleaved_rope_factor;
   plan.towers = loads_towers();
