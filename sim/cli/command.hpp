@@ -92,7 +92,7 @@ std::vector<std::string> choices(const std::string& value_name);
 // The names that a shell offers for a value: those of a choice or of a catalog.
 std::vector<std::string> offered(const std::string& value_name);
 // A description up to its first clause.
-std::string brief(const std::string& description);
+std::string first_clause(const std::string& description);
 
 // --brief, beside the --json of deployment_options().
 void add_brief(po::options_description& options);
@@ -116,7 +116,7 @@ workloads::WorkloadOptions workload_choices(const po::variables_map& values);
 // As strftime formats it.
 std::string utc_now(const char* format);
 // results/<date>-<name>, with a number behind it if that is taken; of a model's name the last part.
-std::string default_folder(const std::string& model);
+std::string default_folder(const std::string& model, const std::string& ending = "");
 // Ctrl-C and a polite kill leave nothing half-written: long work looks at what is returned, stops
 // between two steps once it is not 0, and what was staged goes with it.
 const volatile std::sig_atomic_t* stop_on_signals();

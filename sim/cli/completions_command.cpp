@@ -28,7 +28,7 @@ std::vector<Shown> shown_options(const Command& command) {
   const po::options_description options = command.options();  // outlives the rows of it
   for (const auto& option : options.options()) {
     const auto& semantic = *option->semantic();
-    all.push_back({option->long_name(), brief(option->description()), value_name(*option),
+    all.push_back({option->long_name(), first_clause(option->description()), value_name(*option),
                    semantic.is_composing(), semantic.max_tokens() > 1});
   }
   return all;

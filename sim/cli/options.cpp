@@ -130,7 +130,7 @@ std::vector<std::string> offered(const std::string& value_name) {
   return names;
 }
 
-std::string brief(const std::string& description) {
+std::string first_clause(const std::string& description) {
   return description.substr(0, std::min(description.find(';'), description.find(" (")));
 }
 

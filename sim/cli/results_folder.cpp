@@ -26,12 +26,13 @@ std::string utc_now(const char* format) {
   return std::string(text.data(), length);
 }
 
-std::string default_folder(const std::string& model) {
+std::string default_folder(const std::string& model, const std::string& ending) {
   std::string name;
   for (const char letter : model.substr(model.find_last_of('/') + 1)) {
     name += std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '.' ? letter : '-';
   }
-  const std::string base = "results/" + utc_now("%Y%m%d-%H%M%S") + "-" + name.substr(0, 60);
+  const std::string base =
+      "results/" + utc_now("%Y%m%d-%H%M%S") + "-" + name.substr(0, 60) + ending;
   std::string path = base;
   std::error_code ignored;
   for (int i = 2; std::filesystem::exists(path, ignored); ++i) {

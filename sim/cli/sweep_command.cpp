@@ -217,7 +217,7 @@ int run(const po::variables_map& values) {
   }
   const std::string path = values.count("out") != 0
                                ? values["out"].as<std::string>()
-                               : default_folder(base.deployment.common().launch.model) + "-sweep";
+                               : default_folder(base.deployment.common().launch.model, "-sweep");
   OutputFolder folder(path);
   SweepKey key(values);
   key.add(spec.vary);

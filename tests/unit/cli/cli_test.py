@@ -370,15 +370,17 @@ class Cli(unittest.TestCase):
                                "--assume", "what=1")
         self.assertGreaterEqual(len(message.splitlines()), 4)
 
-    def test_other_engines_are_planned_and_not_replayed(self):
+    def test_other_engines_are_planned_and_replayed(self):
         for line in ("python -m sglang.launch_server --model-path Qwen/Qwen3-8B",
                      "trtllm-serve Qwen/Qwen3-8B"):
             with self.subTest(line=line):
                 done = self.run_oomcast("plan", "--gpu", "H100", "--launch", line, "--json")
                 self.assertEqual(done.returncode, 0, done)
                 self.assertGreater(json.loads(done.stdout)["engine_report"]["kv_tokens"], 100000)
-                self.refuses("replay", "--gpu", "H100", "--launch", line, "--trace", str(SAMPLE),
-                             mentions=["replay"])
+                done = self.run_oomcast("replay", "--gpu", "H100", "--launch", line, SAMPLE,
+                                        "--requests", "20", "--json")
+                self.assertEqual(done.returncode, 0, done)
+                self.assertEqual(json.loads(done.stdout)["totals"]["finished"], 20)
 
     def test_bad_traces(self):
         good = SAMPLE.read_bytes()

@@ -111,6 +111,8 @@ class Schemas(unittest.TestCase):
         runs = {
             "served": [*PLANS["dense"], []],
             "stages": [*PLANS["parallel"], ["--detail", "allocator"]],
+            "sglang": [*PLANS["sglang"], []],
+            "trtllm": [*PLANS["trtllm"], []],
             "died at start": [*PLANS["too large"], []],
             "died": [tight, "H100", ["--detail", "allocator", "--engine-version", "0.19.0"]],
         }
