@@ -65,10 +65,9 @@ class Case {
     std::string line = fmt::format(
         "trtllm-serve meta-llama/Llama-3.1-8B-Instruct --max_seq_len {} --kv-cache-max-tokens {} "
         "--max_batch_size {} --max_num_tokens {} --tokens-per-block {} "
-        "--capacity-scheduler-policy {} --enable-block-reuse {}",
+        "--capacity-scheduler-policy {}",
         number(64, 3000), number(100, 5000), number(1, 40), number(64, 3000), block,
-        pick<std::string>({"GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH"}),
-        flip(4) ? "false" : "true");
+        pick<std::string>({"GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH"}));
     for (const auto& [flag, odds] :
          {std::pair{" --enable_chunked_prefill", 2}, std::pair{" --disable-overlap-scheduler", 3},
           std::pair{" --cuda-graph-enable-padding", 2}}) {
