@@ -42,6 +42,14 @@ def kill_all(process, session):
     process.wait()
 
 
+def same(whole, out):
+    for name in ("points.csv", "sweep.json", "sweep.html"):
+        if (whole / name).read_bytes() != (out / name).read_bytes():
+            print(f"{name} differs from that of a sweep that was left alone")
+            return False
+    return True
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("oomcast")
@@ -76,6 +84,12 @@ def main():
                 kills += 1
                 # The others of an MPI job notice within moments.
                 time.sleep(0.3 if options.mpi else 0)
+                if out.exists():  # the kill came after the last word, before the journal went
+                    if not same(whole, out):
+                        return 1
+                    finished += 1
+                    shutil.rmtree(out)
+                    shutil.rmtree(folder / "killed.partial", ignore_errors=True)
             elif process.returncode == 0:
                 finished += 1
                 shutil.rmtree(out)
@@ -90,10 +104,8 @@ def main():
         if process.wait() != 0:
             print(process.stderr.read())
             return 1
-        for name in ("points.csv", "sweep.json", "sweep.html"):
-            if (whole / name).read_bytes() != (out / name).read_bytes():
-                print(f"{name} differs from that of a sweep that was left alone")
-                return 1
+        if not same(whole, out):
+            return 1
         if (folder / "killed.partial").exists():
             print("the journal was left behind")
             return 1

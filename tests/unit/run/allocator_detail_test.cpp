@@ -129,7 +129,7 @@ TEST(AllocatorDetail, ADecodeOnPaper) {
 // Least memory that a rank has free at `ready` with `kv` bytes for the KV cache.
 Bytes free_with_kv(Case given, Bytes kv) {
   given.launch += fmt::format("--kv-cache-memory-bytes {}", kv.count());
-  const vllm::Startup startup = vllm::simulate_startup(given.deployment());
+  const vllm::Startup startup = vllm::simulate_startup(*given.deployment().as<vllm::Deployment>());
   Bytes least = startup.stages.front().memory.ledger().device_free();
   for (const vllm::StageState& stage : startup.stages) {
     least = std::min(least, stage.memory.ledger().device_free());
