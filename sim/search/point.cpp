@@ -170,6 +170,7 @@ PointResult PointRunner::run(const Settings& settings) {
     AnyDeployment deployment = resolve(settings);
     const EngineDeployment& common = deployment.common();
     result.gpus = common.tp * common.pp * common.dp;
+    result.replicas = common.dp;
     if (base_.replays()) {
       serve(std::move(deployment), settings, result);
       return result;

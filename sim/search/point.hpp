@@ -62,14 +62,19 @@ struct PointResult {
   std::string leaf;  // class whose allocation did not fit
   Bytes short_by;
   std::string message;
-  std::optional<std::int64_t> kv_tokens;
+  std::optional<std::int64_t> kv_tokens;  // of one replica
   std::optional<std::int64_t> kv_blocks;
   std::optional<double> max_concurrency;
   int gpus = 0;
+  int replicas = 1;  // data-parallel ones
   std::vector<RankFigures> ranks;
   std::optional<ServingFigures> serving;
 
   [[nodiscard]] bool fits() const { return kind == OutcomeKind::kServed; }
+  // Of all replicas.
+  [[nodiscard]] std::optional<std::int64_t> kv_tokens_total() const {
+    return kv_tokens ? std::optional(*kv_tokens * replicas) : std::nullopt;
+  }
   // Of the fullest rank.
   [[nodiscard]] Bytes peak() const;
   [[nodiscard]] Bytes headroom() const;

@@ -77,6 +77,7 @@ Json to_json(const PointResult& result) {
                {"kv_blocks", or_null(result.kv_blocks)},
                {"max_concurrency", or_null(result.max_concurrency)},
                {"gpus", result.gpus},
+               {"replicas", result.replicas},
                {"ranks", Json::array()},
                {"serving", result.serving ? serving_json(*result.serving) : Json()}};
   for (const RankFigures& rank : result.ranks) {
@@ -101,6 +102,7 @@ PointResult point_from_json(const Json& json, const std::string& source) {
     result.kv_blocks = optional_at<std::int64_t>(json, "kv_blocks");
     result.max_concurrency = optional_at<double>(json, "max_concurrency");
     result.gpus = json.at("gpus").get<int>();
+    result.replicas = json.at("replicas").get<int>();
     for (const Json& rank : json.at("ranks")) {
       result.ranks.push_back({rank.at("rank").get<int>(), rank.at("alike").get<int>(),
                               Bytes{rank.at("peak_bytes").get<std::int64_t>()},

@@ -92,9 +92,9 @@ std::vector<Measure> measures(bool replays, std::optional<double> cost_per_gpu_h
     out.push_back(
         serving_measure("ttft_p99_s", false, [](const ServingFigures& on) { return on.ttft_p99; }));
   } else {
-    out.push_back({"kv_tokens", true, [](const PointResult& point) {
-                     return point.kv_tokens ? std::optional(static_cast<double>(*point.kv_tokens))
-                                            : std::nullopt;
+    out.push_back({"kv_tokens_total", true, [](const PointResult& point) {
+                     const auto tokens = point.kv_tokens_total();
+                     return tokens ? std::optional(static_cast<double>(*tokens)) : std::nullopt;
                    }});
   }
   out.push_back({"headroom_bytes", true, [](const PointResult& point) {
@@ -157,6 +157,7 @@ std::vector<Column> columns(const Sweep& sweep) {
       {"class", [](const PointResult& on) { return OrderedJson(on.leaf); }},
       {"short_by_bytes", [](const PointResult& on) { return OrderedJson(on.short_by.count()); }},
       {"kv_tokens", [](const PointResult& on) { return or_null(on.kv_tokens); }},
+      {"kv_tokens_total", [](const PointResult& on) { return or_null(on.kv_tokens_total()); }},
       {"kv_blocks", [](const PointResult& on) { return or_null(on.kv_blocks); }},
       {"max_concurrency", [](const PointResult& on) { return or_null(on.max_concurrency); }},
       {"gpus", [](const PointResult& on) { return OrderedJson(on.gpus); }},

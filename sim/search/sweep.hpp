@@ -19,7 +19,7 @@ struct Measure {
   // Empty where the point has no such figure.
   std::function<std::optional<double>(const PointResult&)> of;
 };
-// kv_tokens, headroom_bytes, gpus, cost_per_hour; of replays goodput, latencies too.
+// kv_tokens_total, headroom_bytes, gpus, cost_per_hour; of replays goodput, latencies too.
 std::vector<Measure> measures(bool replays, std::optional<double> cost_per_gpu_hour);
 
 struct Sweep {

@@ -72,7 +72,8 @@ Row row_of(const Sweep& sweep, std::size_t point, bool on_front) {
     row.push_back(value);
   }
   row.push_back(result.gpus > 0 ? std::to_string(result.gpus) : "-");
-  row.push_back(result.kv_tokens ? format_count(*result.kv_tokens) : "-");
+  const auto tokens = result.kv_tokens_total();
+  row.push_back(tokens ? format_count(*tokens) : "-");
   row.push_back(result.ranks.empty() ? "-" : format_bytes(result.peak()));
   row.push_back(result.ranks.empty() ? "-" : format_bytes(result.headroom()));
   if (sweep.replays) {
