@@ -11,7 +11,7 @@
 #include "sim/engines/sglang/serving.hpp"
 #include "sim/engines/sglang/step_peaks.hpp"
 #include "sim/run/class_steps.hpp"
-#include "sim/run/serving_engine.hpp"
+#include "sim/run/scheduler_serving.hpp"
 
 namespace oomcast {
 namespace {
@@ -26,13 +26,9 @@ KvUse use_of(const sglang::PoolCounts& slots, const sglang::PoolCounts& window) 
 // Down to whole bytes: what packed formats have beyond them counts as free.
 Bytes slot_bytes(double bytes) { return Bytes{static_cast<std::int64_t>(std::floor(bytes))}; }
 
-class SglangServing final : public ServingEngine {
+class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Scheduler> {
  public:
-  explicit SglangServing(Plan::Sglang plan)
-      : plan_(std::move(plan)), config_(settings(plan_)), scheduler_(config_) {}
-
-  [[nodiscard]] const EngineDeployment& deployment() const override { return plan_.deployment; }
-  [[nodiscard]] const Outcome& startup() const override { return plan_.startup.outcome; }
+  explicit SglangServing(Plan::Sglang plan) : SglangServing(settings(plan), std::move(plan)) {}
 
   [[nodiscard]] std::vector<RankBooks> open_books(Detail /*detail*/, bool /*remembers*/) override {
     std::vector<RankBooks> books;
@@ -51,16 +47,11 @@ class SglangServing final : public ServingEngine {
   }
 
   std::optional<RequestOutcome> add(const workloads::TraceRequest& request, RequestId id) override {
-    sglang::RequestSpec spec;
-    spec.id = id;
+    auto spec = spec_of<sglang::RequestSpec>(request, id);
     spec.tie_order = id;
-    if (config_.enable_priority_scheduling) {
+    if (has_priorities_) {
       spec.priority = request.priority;
     }
-    spec.prompt_len = request.input;
-    spec.prompt = request.content;
-    spec.output_continues_prompt = request.output_continues_content;
-    spec.max_output = request.output;
     switch (scheduler_.add(spec)) {
       case sglang::Added::kQueued:
         return std::nullopt;
@@ -126,11 +117,6 @@ class SglangServing final : public ServingEngine {
     }
   }
 
-  [[nodiscard]] std::int64_t depth() const override { return scheduler_.depth(); }
-  [[nodiscard]] std::int64_t batches_in_flight() const override {
-    return scheduler_.batches_in_flight();
-  }
-  [[nodiscard]] bool idle() const override { return scheduler_.idle(); }
   [[nodiscard]] bool stalled() const override { return scheduler_.stall().has_value(); }
 
   [[nodiscard]] Outcome stall_outcome() const override {
@@ -145,19 +131,19 @@ class SglangServing final : public ServingEngine {
     return outcome;
   }
 
-  [[nodiscard]] std::int64_t steady_steps() const override { return scheduler_.steady_steps(); }
-  [[nodiscard]] SteadyShape steady_shape() const override { return scheduler_.steady_shape(); }
   SteadyUse advance_steady(std::int64_t rounds) override {
     const sglang::SteadyJump& jump = scheduler_.advance_steady(rounds);
     return {use_of(jump.first, {}), use_of(jump.last, {})};
   }
 
-  [[nodiscard]] std::int64_t running() const override { return scheduler_.running(); }
-  [[nodiscard]] std::int64_t waiting() const override { return scheduler_.waiting(); }
   [[nodiscard]] std::int64_t preemptions() const override { return scheduler_.preemptions(); }
-  [[nodiscard]] Tokens prefix_hit_tokens() const override { return scheduler_.prefix_hit_tokens(); }
 
  private:
+  // By reference: the settings are read before the plan moves.
+  SglangServing(const sglang::SchedulerConfig& config, Plan::Sglang&& plan)
+      : SchedulerServing(std::move(plan), config),
+        has_priorities_(config.enable_priority_scheduling) {}
+
   // A startup that failed leaves no pool; its scheduler is never asked.
   static sglang::SchedulerConfig settings(const Plan::Sglang& plan) {
     if (!plan.startup.outcome.fits()) {
@@ -193,14 +179,11 @@ class SglangServing final : public ServingEngine {
     }
   }
 
-  Plan::Sglang plan_;
-  sglang::SchedulerConfig config_;
-  sglang::Scheduler scheduler_;
+  bool has_priorities_;
   std::set<RequestId> too_long_;  // queued, to be aborted with their first token
   std::set<RequestId> refused_;   // found the queue full
   std::vector<RequestId> thrown_back_;
   std::vector<EndedRequest> dropped_;
-  std::vector<EndedRequest> ended_;
   Outcome failure_;
 };
 

@@ -5,7 +5,7 @@
 #include "sim/engines/trtllm/scheduler.hpp"
 #include "sim/engines/trtllm/serving.hpp"
 #include "sim/run/class_steps.hpp"
-#include "sim/run/serving_engine.hpp"
+#include "sim/run/scheduler_serving.hpp"
 
 namespace oomcast {
 namespace {
@@ -14,12 +14,9 @@ KvUse use_of(const trtllm::PoolCounts& blocks) {
   return {PoolUse{blocks.used.count(), blocks.cached.count()}};
 }
 
-class TrtllmServing final : public ServingEngine {
+class TrtllmServing final : public SchedulerServing<Plan::Trtllm, trtllm::Scheduler> {
  public:
-  explicit TrtllmServing(Plan::Trtllm plan) : plan_(std::move(plan)), scheduler_(settings(plan_)) {}
-
-  [[nodiscard]] const EngineDeployment& deployment() const override { return plan_.deployment; }
-  [[nodiscard]] const Outcome& startup() const override { return plan_.startup.outcome; }
+  explicit TrtllmServing(Plan::Trtllm plan) : TrtllmServing(settings(plan), std::move(plan)) {}
 
   [[nodiscard]] std::vector<RankBooks> open_books(Detail /*detail*/, bool /*remembers*/) override {
     std::vector<RankBooks> books;
@@ -34,12 +31,7 @@ class TrtllmServing final : public ServingEngine {
   }
 
   std::optional<RequestOutcome> add(const workloads::TraceRequest& request, RequestId id) override {
-    trtllm::RequestSpec spec;
-    spec.id = id;
-    spec.prompt_len = request.input;
-    spec.prompt = request.content;
-    spec.output_continues_prompt = request.output_continues_content;
-    spec.max_output = request.output;
+    auto spec = spec_of<trtllm::RequestSpec>(request, id);
     switch (scheduler_.add(spec)) {
       case trtllm::Added::kQueued:
         return std::nullopt;
@@ -69,11 +61,6 @@ class TrtllmServing final : public ServingEngine {
 
   void fall_idle() override { scheduler_.drop_empty_batches(); }
 
-  [[nodiscard]] std::int64_t depth() const override { return scheduler_.depth(); }
-  [[nodiscard]] std::int64_t batches_in_flight() const override {
-    return scheduler_.batches_in_flight();
-  }
-  [[nodiscard]] bool idle() const override { return scheduler_.idle(); }
   [[nodiscard]] bool stalled() const override { return scheduler_.stalled(); }
 
   [[nodiscard]] Outcome stall_outcome() const override {
@@ -86,29 +73,24 @@ class TrtllmServing final : public ServingEngine {
     return outcome;
   }
 
-  [[nodiscard]] std::int64_t steady_steps() const override { return scheduler_.steady_steps(); }
-  [[nodiscard]] SteadyShape steady_shape() const override { return scheduler_.steady_shape(); }
   SteadyUse advance_steady(std::int64_t rounds) override {
     const trtllm::SteadyJump& jump = scheduler_.advance_steady(rounds);
     return {use_of(jump.first), use_of(jump.last)};
   }
 
-  [[nodiscard]] std::int64_t running() const override { return scheduler_.running(); }
-  [[nodiscard]] std::int64_t waiting() const override { return scheduler_.waiting(); }
   [[nodiscard]] std::int64_t preemptions() const override { return scheduler_.pauses(); }
-  [[nodiscard]] Tokens prefix_hit_tokens() const override { return scheduler_.prefix_hit_tokens(); }
 
  private:
+  // By reference: the settings are read before the plan moves.
+  TrtllmServing(const trtllm::SchedulerConfig& config, Plan::Trtllm&& plan)
+      : SchedulerServing(std::move(plan), config) {}
+
   // A startup that failed leaves no pool; its scheduler is never asked.
   static trtllm::SchedulerConfig settings(const Plan::Trtllm& plan) {
     const bool served = plan.startup.outcome.fits();
     return trtllm::scheduler_config(plan.deployment,
                                     Blocks{served ? plan.startup.report.kv_blocks.value_or(1) : 1});
   }
-
-  Plan::Trtllm plan_;
-  trtllm::Scheduler scheduler_;
-  std::vector<EndedRequest> ended_;
 };
 
 }  // namespace

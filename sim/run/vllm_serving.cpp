@@ -9,7 +9,7 @@
 #include "sim/engines/vllm/step_peaks.hpp"
 #include "sim/run/allocator_steps.hpp"
 #include "sim/run/class_steps.hpp"
-#include "sim/run/serving_engine.hpp"
+#include "sim/run/scheduler_serving.hpp"
 
 namespace oomcast {
 namespace {
@@ -18,12 +18,9 @@ KvUse use_of(const vllm::PoolCounts& blocks) {
   return {PoolUse{blocks.used.count(), blocks.cached.count()}};
 }
 
-class VllmServing final : public ServingEngine {
+class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
  public:
-  explicit VllmServing(Plan::Vllm plan) : plan_(std::move(plan)), scheduler_(settings(plan_)) {}
-
-  [[nodiscard]] const EngineDeployment& deployment() const override { return plan_.deployment; }
-  [[nodiscard]] const Outcome& startup() const override { return plan_.startup.outcome; }
+  explicit VllmServing(Plan::Vllm plan) : VllmServing(settings(plan), std::move(plan)) {}
 
   [[nodiscard]] std::vector<RankBooks> open_books(Detail detail, bool remembers) override {
     std::vector<RankBooks> books;
@@ -42,15 +39,10 @@ class VllmServing final : public ServingEngine {
   }
 
   std::optional<RequestOutcome> add(const workloads::TraceRequest& request, RequestId id) override {
-    vllm::RequestSpec spec;
-    spec.id = id;
+    auto spec = spec_of<vllm::RequestSpec>(request, id);
     spec.arrival_time = request.arrival.seconds();
     spec.priority = request.priority;
     spec.tie_order = id;
-    spec.prompt_len = request.input;
-    spec.prompt = request.content;
-    spec.output_continues_prompt = request.output_continues_content;
-    spec.max_output = request.output;
     switch (scheduler_.add(spec)) {
       case vllm::Added::kQueued:
         return std::nullopt;
@@ -82,11 +74,6 @@ class VllmServing final : public ServingEngine {
 
   void fall_idle() override { scheduler_.drop_empty_batches(); }
 
-  [[nodiscard]] std::int64_t depth() const override { return scheduler_.depth(); }
-  [[nodiscard]] std::int64_t batches_in_flight() const override {
-    return scheduler_.batches_in_flight();
-  }
-  [[nodiscard]] bool idle() const override { return scheduler_.idle(); }
   [[nodiscard]] bool stalled() const override {
     return scheduler_.stall().has_value() && !scheduler_.work_in_flight();
   }
@@ -105,28 +92,23 @@ class VllmServing final : public ServingEngine {
     return outcome;
   }
 
-  [[nodiscard]] std::int64_t steady_steps() const override { return scheduler_.steady_steps(); }
-  [[nodiscard]] SteadyShape steady_shape() const override { return scheduler_.steady_shape(); }
   SteadyUse advance_steady(std::int64_t rounds) override {
     const vllm::SteadyJump& jump = scheduler_.advance_steady(rounds);
     return {use_of(jump.first), use_of(jump.last)};
   }
 
-  [[nodiscard]] std::int64_t running() const override { return scheduler_.running(); }
-  [[nodiscard]] std::int64_t waiting() const override { return scheduler_.waiting(); }
   [[nodiscard]] std::int64_t preemptions() const override { return scheduler_.preemptions(); }
-  [[nodiscard]] Tokens prefix_hit_tokens() const override { return scheduler_.prefix_hit_tokens(); }
 
  private:
+  // By reference: the settings are read before the plan moves.
+  VllmServing(const vllm::SchedulerConfig& config, Plan::Vllm&& plan)
+      : SchedulerServing(std::move(plan), config) {}
+
   // A startup that failed leaves no pool; its scheduler is never asked.
   static vllm::SchedulerConfig settings(const Plan::Vllm& plan) {
     return plan.startup.outcome.fits() ? plan.deployment.scheduler_config(plan.startup.blocks)
                                        : vllm::SchedulerConfig{};
   }
-
-  Plan::Vllm plan_;
-  vllm::Scheduler scheduler_;
-  std::vector<EndedRequest> ended_;
 };
 
 }  // namespace
