@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/algorithm/string.hpp>
 #include <charconv>
+#include <cmath>
 #include <optional>
 
 #include "sim/core/units.hpp"
@@ -55,12 +56,6 @@ std::int64_t power_of_ten(int exponent) {
   return power;
 }
 
-Decimal with_places(Decimal number, int places) {
-  number.units = detail::checked_mul(number.units, power_of_ten(places - number.places));
-  number.places = places;
-  return number;
-}
-
 class RangeReader {
  public:
   RangeReader(std::string_view name, std::string_view text, Problems& problems)
@@ -98,9 +93,9 @@ class RangeReader {
 
   std::vector<std::string> sums(Decimal from, Decimal to, Decimal step) {
     const int places = std::max({from.places, to.places, step.places});
-    from = with_places(from, places);
-    to = with_places(to, places);
-    step = with_places(step, places);
+    from = from.with_places(places);
+    to = to.with_places(places);
+    step = step.with_places(places);
     if (step.units <= 0 || to.units < from.units) {
       return complain("a rising range with a step above 0");
     }
@@ -117,8 +112,8 @@ class RangeReader {
 
   std::vector<std::string> products(Decimal from, Decimal to, Decimal factor) {
     const int places = std::max(from.places, to.places);
-    from = with_places(from, places);
-    to = with_places(to, places);
+    from = from.with_places(places);
+    to = to.with_places(places);
     const std::int64_t unit = power_of_ten(factor.places);
     if (factor.units <= unit || from.units <= 0 || to.units < from.units) {
       return complain("a rising range above 0 with a factor above 1");
@@ -142,6 +137,12 @@ class RangeReader {
 };
 
 }  // namespace
+
+double Decimal::value() const { return static_cast<double>(units) / std::pow(10.0, places); }
+
+Decimal Decimal::with_places(int more) const {
+  return {detail::checked_mul(units, power_of_ten(more - places)), more};
+}
 
 std::optional<Decimal> parse_decimal(std::string_view text) {
   const bool negative = text.starts_with('-');

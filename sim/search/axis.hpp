@@ -32,6 +32,10 @@ Axis parse_axis(std::string_view text, Problems& problems);
 struct Decimal {
   std::int64_t units = 0;  // value x 10^places
   int places = 0;
+
+  [[nodiscard]] double value() const;
+  // The same number with more places. Throws ArithmeticOverflow.
+  [[nodiscard]] Decimal with_places(int more) const;
 };
 std::optional<Decimal> parse_decimal(std::string_view text);
 // With at least `places` decimal places.

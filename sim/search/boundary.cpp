@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <set>
 
@@ -14,20 +13,6 @@ constexpr const char* kSource = "command line";
 constexpr int kLooks = 6;
 constexpr double kNearlyFull = 0.99;
 
-struct Time {
-  std::string_view name;
-  double ServingFigures::*figure;
-};
-constexpr std::array<Time, 9> kTimes = {{{"ttft", &ServingFigures::ttft_p99},
-                                         {"ttft_p50", &ServingFigures::ttft_p50},
-                                         {"ttft_p99", &ServingFigures::ttft_p99},
-                                         {"tpot", &ServingFigures::tpot_p99},
-                                         {"tpot_p50", &ServingFigures::tpot_p50},
-                                         {"tpot_p99", &ServingFigures::tpot_p99},
-                                         {"latency", &ServingFigures::latency_p99},
-                                         {"latency_p50", &ServingFigures::latency_p50},
-                                         {"latency_p99", &ServingFigures::latency_p99}}};
-
 std::optional<double> parse_seconds(std::string text) {
   double unit = 1;
   if (text.ends_with("ms")) {
@@ -37,16 +22,7 @@ std::optional<double> parse_seconds(std::string text) {
     text.pop_back();
   }
   const auto number = parse_decimal(text);
-  return number && number->units > 0 ? std::optional(static_cast<double>(number->units) /
-                                                     std::pow(10.0, number->places) * unit)
-                                     : std::nullopt;
-}
-
-Decimal widened(Decimal number, int places) {
-  for (; number.places < places; ++number.places) {
-    number.units = detail::checked_mul(number.units, std::int64_t{10});
-  }
-  return number;
+  return number && number->units > 0 ? std::optional(number->value() * unit) : std::nullopt;
 }
 
 // Where to look first: the ends, the anchor, and between them at equal ratios and at equal steps.
@@ -92,13 +68,17 @@ Criterion::Criterion(const std::string& text) : text_(text) {
     };
     return;
   }
-  const auto found = std::find_if(kTimes.begin(), kTimes.end(),
-                                  [this](const Time& time) { return time.name == name_; });
+  // Without a percentile: the 99th.
+  const auto found =
+      std::find_if(kServingTimes.begin(), kServingTimes.end(), [this](const ServingTime& time) {
+        return time.name == name_ || time.name == name_ + "_p99";
+      });
   const auto bound =
       above == std::string::npos ? std::nullopt : parse_seconds(text.substr(above + 1));
-  if (found == kTimes.end() || !bound) {
-    std::vector<std::string> names = {"oom", "preemption", "kv_full"};
-    for (const Time& time : kTimes) {
+  if (found == kServingTimes.end() || !bound) {
+    std::vector<std::string> names = {"oom",     "preemption", "kv_full",
+                                      "ttft>2s", "tpot>2s",    "latency>2s"};
+    for (const ServingTime& time : kServingTimes) {
       names.push_back(std::string(time.name) + ">2s");
     }
     throw ConfigError(Problem{kSource, "--until", text,
@@ -144,7 +124,8 @@ std::optional<Range> parse_range(std::string_view text, const Decimal& step, Pro
   }
   try {
     const int places = std::max({low->places, high->places, given->places});
-    const Range range{widened(*low, places), widened(*high, places), widened(*given, places)};
+    const Range range{low->with_places(places), high->with_places(places),
+                      given->with_places(places)};
     if (range.step.units <= 0 || range.low.units < 0 || range.high.units <= range.low.units) {
       return complain("a rising range from 0 up with a step above 0");
     }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <optional>
 #include <utility>
@@ -15,9 +14,7 @@ constexpr const char* kSource = "command line";
 
 std::optional<double> number_in(const std::string& text) {
   const auto decimal = parse_decimal(text);
-  return decimal
-             ? std::optional(static_cast<double>(decimal->units) / std::pow(10.0, decimal->places))
-             : std::nullopt;
+  return decimal ? std::optional(decimal->value()) : std::nullopt;
 }
 
 // As conditions may call them, whatever the engine's flags are called.

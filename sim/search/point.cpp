@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <utility>
 
 #include "models/gpu.hpp"
@@ -31,8 +30,7 @@ std::int64_t count_of(const std::string& knob, const std::string& value) {
 // A rate as a factor of the workload's own.
 std::string scale_for(const std::string& rate, double own) {
   const auto wanted = parse_decimal(rate);
-  const double value =
-      wanted ? static_cast<double>(wanted->units) / std::pow(10.0, wanted->places) : 0;
+  const double value = wanted ? wanted->value() : 0;
   if (!(value > 0) || !(own > 0)) {
     throw ConfigError(Problem{"command line", kRateKnob, rate,
                               own > 0 ? "a number above 0" : "requests that arrive over time", ""});

@@ -1,6 +1,7 @@
 // One point of a search: a deployment with some settings changed, started or run.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -54,6 +55,19 @@ struct ServingFigures {
   Bytes kv_peak;
   Bytes kv_pool;
 };
+
+// The times of ServingFigures by name; in columns and files with "_s" behind.
+struct ServingTime {
+  const char* name;
+  double ServingFigures::*figure;
+};
+inline constexpr std::array<ServingTime, 6> kServingTimes = {
+    {{"ttft_p50", &ServingFigures::ttft_p50},
+     {"ttft_p99", &ServingFigures::ttft_p99},
+     {"tpot_p50", &ServingFigures::tpot_p50},
+     {"tpot_p99", &ServingFigures::tpot_p99},
+     {"latency_p50", &ServingFigures::latency_p50},
+     {"latency_p99", &ServingFigures::latency_p99}}};
 
 struct PointResult {
   OutcomeKind kind = OutcomeKind::kServed;

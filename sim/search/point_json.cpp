@@ -21,20 +21,20 @@ std::optional<T> optional_at(const Json& json, const char* key) {
   return value.is_null() ? std::nullopt : std::optional<T>(value.get<T>());
 }
 
+std::string key_of(const ServingTime& time) { return std::string(time.name) + "_s"; }
+
 Json serving_json(const ServingFigures& serving) {
-  return {{"requests", serving.requests},
-          {"finished", serving.finished},
-          {"preemptions", serving.preemptions},
-          {"makespan_s", serving.makespan},
-          {"goodput", serving.goodput},
-          {"ttft_p50_s", serving.ttft_p50},
-          {"ttft_p99_s", serving.ttft_p99},
-          {"tpot_p50_s", serving.tpot_p50},
-          {"tpot_p99_s", serving.tpot_p99},
-          {"latency_p50_s", serving.latency_p50},
-          {"latency_p99_s", serving.latency_p99},
-          {"kv_peak_bytes", serving.kv_peak.count()},
-          {"kv_pool_bytes", serving.kv_pool.count()}};
+  Json json = {{"requests", serving.requests},
+               {"finished", serving.finished},
+               {"preemptions", serving.preemptions},
+               {"makespan_s", serving.makespan},
+               {"goodput", serving.goodput},
+               {"kv_peak_bytes", serving.kv_peak.count()},
+               {"kv_pool_bytes", serving.kv_pool.count()}};
+  for (const ServingTime& time : kServingTimes) {
+    json[key_of(time)] = serving.*time.figure;
+  }
+  return json;
 }
 
 ServingFigures serving_from(const Json& json) {
@@ -44,12 +44,9 @@ ServingFigures serving_from(const Json& json) {
   out.preemptions = json.at("preemptions").get<std::int64_t>();
   out.makespan = json.at("makespan_s").get<double>();
   out.goodput = json.at("goodput").get<double>();
-  out.ttft_p50 = json.at("ttft_p50_s").get<double>();
-  out.ttft_p99 = json.at("ttft_p99_s").get<double>();
-  out.tpot_p50 = json.at("tpot_p50_s").get<double>();
-  out.tpot_p99 = json.at("tpot_p99_s").get<double>();
-  out.latency_p50 = json.at("latency_p50_s").get<double>();
-  out.latency_p99 = json.at("latency_p99_s").get<double>();
+  for (const ServingTime& time : kServingTimes) {
+    out.*time.figure = json.at(key_of(time)).get<double>();
+  }
   out.kv_peak = Bytes{json.at("kv_peak_bytes").get<std::int64_t>()};
   out.kv_pool = Bytes{json.at("kv_pool_bytes").get<std::int64_t>()};
   return out;

@@ -73,12 +73,10 @@ void add_serving_columns(std::vector<Column>& out) {
   out.push_back(serving_column("preemptions", [](const auto& on) { return on.preemptions; }));
   out.push_back(serving_column("makespan_s", [](const auto& on) { return on.makespan; }));
   out.push_back(serving_column("goodput_tokens_per_s", [](const auto& on) { return on.goodput; }));
-  out.push_back(serving_column("ttft_p50_s", [](const auto& on) { return on.ttft_p50; }));
-  out.push_back(serving_column("ttft_p99_s", [](const auto& on) { return on.ttft_p99; }));
-  out.push_back(serving_column("tpot_p50_s", [](const auto& on) { return on.tpot_p50; }));
-  out.push_back(serving_column("tpot_p99_s", [](const auto& on) { return on.tpot_p99; }));
-  out.push_back(serving_column("latency_p50_s", [](const auto& on) { return on.latency_p50; }));
-  out.push_back(serving_column("latency_p99_s", [](const auto& on) { return on.latency_p99; }));
+  for (const ServingTime& time : kServingTimes) {
+    out.push_back(serving_column(std::string(time.name) + "_s",
+                                 [figure = time.figure](const auto& on) { return on.*figure; }));
+  }
   out.push_back(serving_column("kv_peak_bytes", [](const auto& on) { return on.kv_peak.count(); }));
 }
 
