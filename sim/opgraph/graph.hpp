@@ -9,7 +9,6 @@
 // tensor is gone: Variable mirrors such a name.
 #pragma once
 
-#include <boost/graph/adjacency_list.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -41,9 +40,19 @@ struct TensorInfo {
   bool kept = false;  // outlives the step: a workspace made once, reused from then on
 };
 
+// Vertices and edges; defined in edges.hpp, so that only this part reads Boost.Graph's headers.
+struct Edges;
+
 // Movable, not copyable.
 class OpGraph {
  public:
+  OpGraph();
+  ~OpGraph();
+  OpGraph(OpGraph&&) noexcept;
+  OpGraph& operator=(OpGraph&&) noexcept;
+  OpGraph(const OpGraph&) = delete;
+  OpGraph& operator=(const OpGraph&) = delete;
+
   // Appends an op; it runs after all earlier ones. `scope` says where ("layer 3", "sampler").
   OpId op(std::string name, std::string scope, const std::vector<TensorId>& reads = {});
   // `op` runs between the pieces that torch.compile and piecewise graphs cover.
@@ -65,8 +74,8 @@ class OpGraph {
     bool between_pieces = false;
   };
 
-  [[nodiscard]] std::size_t op_count() const { return ops_.size(); }
-  [[nodiscard]] std::size_t tensor_count() const { return tensors_.size(); }
+  [[nodiscard]] std::size_t op_count() const { return op_infos_.size(); }
+  [[nodiscard]] std::size_t tensor_count() const { return tensor_infos_.size(); }
   [[nodiscard]] const OpInfo& info(OpId id) const { return op_infos_[index_of(id)]; }
   [[nodiscard]] const TensorInfo& info(TensorId id) const { return tensor_infos_[index_of(id)]; }
   [[nodiscard]] Origin origin(TensorId id) const { return origins_[index_of(id)]; }
@@ -76,27 +85,13 @@ class OpGraph {
   // Graphviz text, for people who want to look.
   [[nodiscard]] std::string dot() const;
 
-  // ---- for live_ranges.hpp ----
-  enum class EdgeKind : std::uint8_t { kMakes, kReads, kHolds, kShares };
-  struct Vertex {
-    bool is_op = false;
-    std::uint32_t index = 0;
-  };
-  using Graph =
-      boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS, Vertex, EdgeKind>;
-  [[nodiscard]] const Graph& graph() const { return *graph_; }
-  [[nodiscard]] Graph::vertex_descriptor vertex(OpId id) const { return ops_[index_of(id)]; }
-  [[nodiscard]] Graph::vertex_descriptor vertex(TensorId id) const {
-    return tensors_[index_of(id)];
-  }
+  // For the passes of this part.
+  [[nodiscard]] const Edges& edges() const { return *edges_; }
 
  private:
   TensorId add_tensor(TensorInfo info, Origin origin, std::optional<TensorId> base);
 
-  // adjacency_list has no cheap move; the pointer gives one.
-  std::unique_ptr<Graph> graph_ = std::make_unique<Graph>();
-  std::vector<Graph::vertex_descriptor> ops_;
-  std::vector<Graph::vertex_descriptor> tensors_;
+  std::unique_ptr<Edges> edges_;
   std::vector<OpInfo> op_infos_;
   std::vector<TensorInfo> tensor_infos_;
   std::vector<Origin> origins_;

@@ -9,6 +9,7 @@
 #include "sim/core/digest.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
+#include "sim/opgraph/edges.hpp"
 
 namespace oomcast::opgraph {
 namespace {
@@ -33,23 +34,24 @@ Program::Program(OpGraph graph) : graph_(std::move(graph)) {
 }
 
 void Program::find_live_ranges() {
-  const OpGraph::Graph& edges = graph_.graph();
+  const Edges& vertices = graph_.edges();
+  const Edges::Graph& edges = vertices.graph;
   const std::size_t tensors = graph_.tensor_count();
   ranges_.resize(tensors);
   steps_.resize(graph_.op_count());
   for (std::size_t i = 0; i < tensors; ++i) {
     const TensorId id = tensor_id(i);
-    const auto [in, in_end] = boost::in_edges(graph_.vertex(id), edges);
+    const auto [in, in_end] = boost::in_edges(vertices.vertex(id), edges);
     OpId maker{};
     for (auto edge = in; edge != in_end; ++edge) {
-      if (edges[*edge] == OpGraph::EdgeKind::kMakes) {
+      if (edges[*edge] == EdgeKind::kMakes) {
         maker = op_id(edges[boost::source(*edge, edges)].index);
       }
     }
     OpId last = maker;
-    const auto [out, out_end] = boost::out_edges(graph_.vertex(id), edges);
+    const auto [out, out_end] = boost::out_edges(vertices.vertex(id), edges);
     for (auto edge = out; edge != out_end; ++edge) {
-      if (edges[*edge] != OpGraph::EdgeKind::kShares) {
+      if (edges[*edge] != EdgeKind::kShares) {
         last = std::max(last, op_id(edges[boost::target(*edge, edges)].index));
       }
     }
