@@ -48,7 +48,7 @@ std::int64_t on_rank(const Extent& extent, const ShardPlan& plan) {
       units = align_up(units, kVocabularyPadding) / plan.tp;
       break;
     case Split::kExperts:
-      units /= plan.ep;
+      units = (units + plan.redundant_experts) / plan.ep;
       break;
     case Split::kExpertWidth:
       units /= plan.ep > 1 ? 1 : plan.expert_tp.value_or(plan.tp);
@@ -337,9 +337,10 @@ class DivisionCheck {
         }
         break;
       case Split::kExperts:
-        if (units % plan_.ep != 0) {
+        if ((units + plan_.redundant_experts) % plan_.ep != 0) {
           complain("expert-parallel ranks", plan_.ep,
-                   fmt::format("a divisor of the {} experts", units));
+                   fmt::format("a divisor of the {} experts{}", units + plan_.redundant_experts,
+                               plan_.redundant_experts > 0 ? ", copies included" : ""));
         }
         break;
     }

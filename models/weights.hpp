@@ -25,6 +25,7 @@ struct ShardPlan {
   int pp = 1;
   int pp_rank = 0;
   int ep = 1;  // ranks over which whole experts are divided; 1: each expert is split over expert_tp
+  int redundant_experts = 0;  // copies over all of them (EPLB)
   std::optional<int> expert_tp = std::nullopt;  // default: tp; vLLM: over all ranks of all replicas
   // Dtype the engine loads 16/32-bit tensors with; default: the checkpoint's (fp32 as bf16 is the
   // engine's decision and must be given).

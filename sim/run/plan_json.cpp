@@ -139,6 +139,9 @@ OrderedJson plan_json(const Plan& plan) {
     }
   }
   json["engine_report"] = report_json(plan.report());
+  if (deployment.exchange.kind != Exchange::kNone) {
+    json["experts"] = deployment.exchange.json();
+  }
   json["kv_groups"] = ranks.empty() ? 0 : ranks.front()->kv_groups;
   json["outcome"] = outcome_json(plan.outcome());
   json["assumptions"] = deployment.assumptions;

@@ -65,6 +65,7 @@ struct Deployment : EngineDeployment {
   StartupRules rules;
 
   bool runner_v2 = false;
+  int redundant_experts = 0;  // copies that EPLB places
   std::string attention_backend;
   std::int64_t max_num_seqs = 0;
   Tokens max_num_batched_tokens;

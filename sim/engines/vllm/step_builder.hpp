@@ -200,7 +200,11 @@ class StepBuilder {
   // Timing a freshly compiled kernel flushes the L2 cache through a buffer of its size.
   void make_timing_buffer(const std::vector<TensorId>& beside);
   TensorId moe(const FfnSpec& spec, TensorId input);
-  TensorId experts(const FfnSpec& spec, const std::vector<TensorId>& reads);
+  TensorId experts(const FfnSpec& spec, const std::vector<TensorId>& chosen);
+  std::vector<TensorId> dispatched(const FfnSpec& spec, const std::vector<TensorId>& reads);
+  // So many bytes for each token that reaches the rank's experts.
+  [[nodiscard]] TensorInfo per_arriving_token(std::string name, std::string formula,
+                                              double bytes) const;
 
   // ---- compiled layer
   // ----------------------------------------------------------------------------

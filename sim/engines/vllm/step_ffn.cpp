@@ -1,4 +1,6 @@
 // Dense MLPs and mixtures of experts.
+#include <cmath>
+
 #include "sim/engines/vllm/step_builder.hpp"
 
 namespace oomcast::vllm {
@@ -76,7 +78,61 @@ TensorId StepBuilder::moe(const FfnSpec& spec, TensorId input) {
   return reduced("experts' output, reduced", out);
 }
 
-TensorId StepBuilder::experts(const FfnSpec& spec, const std::vector<TensorId>& reads) {
+TensorInfo StepBuilder::per_arriving_token(std::string name, std::string formula,
+                                           double bytes) const {
+  const double each = std::ceil(deployment_.exchange.arriving() * bytes);
+  return per_token_bytes(std::move(name), std::move(formula),
+                         Bytes{static_cast<std::int64_t>(each)}, Leaf::kRuntimeIntermediates);
+}
+
+// Tokens of other replicas that came for this rank's experts; without any, the rank's own.
+std::vector<TensorId> StepBuilder::dispatched(const FfnSpec& spec,
+                                              const std::vector<TensorId>& reads) {
+  const ExpertExchange& exchange = deployment_.exchange;
+  if (exchange.kind == Exchange::kNone) {
+    return reads;
+  }
+  const OpId id = op("dispatch", reads);
+  std::vector<TensorId> arrived;
+  const auto hidden = static_cast<double>(model_.hidden);
+  const auto b = static_cast<double>(element_.count());
+  switch (exchange.kind) {
+    case Exchange::kNone:
+      break;
+    case Exchange::kAllGather:
+      arrived.push_back(graph_.make(
+          id, per_arriving_token("gathered hidden states", "dp x T x H x b", hidden * b)));
+      arrived.push_back(
+          graph_.make(id, per_arriving_token("gathered expert choices", "dp x T x k x 8",
+                                             static_cast<double>(spec.experts_per_token) * 8)));
+      break;
+    case Exchange::kSparse:
+      // Of one token: they are proportional to the tokens that arrive.
+      for (const Buffer& tensor :
+           comm::deep_ep_normal_tensors(exchange.shape, exchange.payload, 1)) {
+        if (tensor.name != "combined tokens") {
+          const auto each = static_cast<double>(tensor.bytes.count());
+          arrived.push_back(
+              graph_.make(id, per_arriving_token(std::string(tensor.name), tensor.formula, each)));
+        }
+      }
+      break;
+    case Exchange::kBatched:
+      for (const Buffer& tensor :
+           comm::deep_ep_low_latency_tensors(exchange.shape, exchange.payload)) {
+        if (tensor.name != "combined tokens") {
+          arrived.push_back(
+              graph_.make(id, {std::string(tensor.name), tensor.formula,
+                               Leaf::kRuntimeIntermediates, Affine::fixed(tensor.bytes)}));
+        }
+      }
+      break;
+  }
+  return arrived;
+}
+
+TensorId StepBuilder::experts(const FfnSpec& spec, const std::vector<TensorId>& chosen) {
+  const std::vector<TensorId> reads = dispatched(spec, chosen);
   const OpId id = op("fused experts", reads);
   const Bytes workspace =
       kind_.first_run ? expert_workspace(deployment_, spec, deployment_.max_num_batched_tokens)
@@ -88,14 +144,26 @@ TensorId StepBuilder::experts(const FfnSpec& spec, const std::vector<TensorId>& 
     info.kept = true;
     graph_.make(id, std::move(info));
   }
-  if (quantises_activations(deployment_)) {
-    graph_.make(id, per_token_bytes("quantised input", "T x H", Bytes{model_.hidden},
-                                    Leaf::kRuntimeIntermediates));
+  const Exchange exchange = deployment_.exchange.kind;
+  const bool arrives_quantised =
+      exchange == Exchange::kBatched ||
+      (exchange == Exchange::kSparse && deployment_.exchange.payload != comm::Payload::kBf16);
+  const auto hidden = static_cast<double>(model_.hidden);
+  if (quantises_activations(deployment_) && !arrives_quantised) {
+    graph_.make(id, per_arriving_token("quantised input", "T x H", hidden));
   }
-  const Bytes sorted = Bytes{8} * spec.experts_per_token;
-  graph_.make(id, per_token_bytes("tokens sorted by expert", "T x k x 8", sorted,
-                                  Leaf::kRuntimeIntermediates));
-  return graph_.make(id, per_token("experts' output", "T x H x b", model_.hidden));
+  if (exchange == Exchange::kBatched) {
+    return apply("combine", reads, per_token("experts' output", "T x H x b", model_.hidden));
+  }
+  graph_.make(id, per_arriving_token("tokens sorted by expert", "T x k x 8",
+                                     static_cast<double>(spec.experts_per_token) * 8));
+  if (exchange == Exchange::kNone) {
+    return graph_.make(id, per_token("experts' output", "T x H x b", model_.hidden));
+  }
+  const TensorId out =
+      graph_.make(id, per_arriving_token("output of arrived tokens", "arrived x H x b",
+                                         hidden * static_cast<double>(element_.count())));
+  return apply("combine", {out}, per_token("experts' output", "T x H x b", model_.hidden));
 }
 
 }  // namespace oomcast::vllm
