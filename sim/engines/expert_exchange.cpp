@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "sim/core/error.hpp"
 
@@ -9,6 +10,11 @@ namespace oomcast {
 namespace {
 
 double rounded(double value) { return std::round(value * 1e6) / 1e6; }
+
+opgraph::Affine per_token(double bytes) {
+  return opgraph::Affine::per(opgraph::ShapeVar::kTokens,
+                              Bytes{static_cast<std::int64_t>(std::ceil(bytes))});
+}
 
 OrderedJson load_json(const experts::RankLoad& load) {
   return {{"rows_per_token", rounded(load.copies)},
@@ -50,6 +56,52 @@ std::int64_t ExpertExchange::slots() const {
   return kind == Exchange::kBatched
              ? product(div_ceil(shape.experts, shape.ranks), shape.ranks, shape.tokens)
              : 0;
+}
+
+opgraph::TensorInfo ExpertExchange::per_arriving(std::string name, std::string formula,
+                                                 double bytes, Leaf leaf) const {
+  return {std::move(name), std::move(formula), leaf, per_token(arriving() * bytes)};
+}
+
+opgraph::TensorInfo ExpertExchange::per_routed(std::string name, std::string formula, double bytes,
+                                               Leaf leaf) const {
+  return {std::move(name), std::move(formula), leaf, per_token(routed() * bytes)};
+}
+
+std::vector<opgraph::TensorInfo> ExpertExchange::dispatched(Bytes element) const {
+  constexpr Leaf kLeaf = Leaf::kRuntimeIntermediates;
+  constexpr std::string_view kResult = "combined tokens";
+  std::vector<opgraph::TensorInfo> tensors;
+  switch (kind) {
+    case Exchange::kNone:
+      break;
+    case Exchange::kAllGather:
+      tensors.push_back(per_arriving("gathered hidden states", "dp x T x H x b",
+                                     static_cast<double>(product(shape.hidden, element.count())),
+                                     kLeaf));
+      tensors.push_back(per_arriving("gathered expert choices", "dp x T x k x 8",
+                                     static_cast<double>(product(shape.experts_per_token, 8)),
+                                     kLeaf));
+      break;
+    case Exchange::kSparse:
+      // Those of one token: all are proportional to the tokens that arrive.
+      for (const Buffer& tensor : comm::deep_ep_normal_tensors(shape, payload, 1)) {
+        if (tensor.name != kResult) {
+          tensors.push_back(per_arriving(std::string(tensor.name), tensor.formula,
+                                         static_cast<double>(tensor.bytes.count()), kLeaf));
+        }
+      }
+      break;
+    case Exchange::kBatched:
+      for (const Buffer& tensor : comm::deep_ep_low_latency_tensors(shape, payload)) {
+        if (tensor.name != kResult) {
+          tensors.push_back({std::string(tensor.name), tensor.formula, kLeaf,
+                             opgraph::Affine::fixed(tensor.bytes)});
+        }
+      }
+      break;
+  }
+  return tensors;
 }
 
 OrderedJson ExpertExchange::json() const {

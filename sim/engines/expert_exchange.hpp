@@ -12,6 +12,7 @@
 #include "sim/core/json.hpp"
 #include "sim/experts/placement.hpp"
 #include "sim/kernels/buffer.hpp"
+#include "sim/opgraph/graph.hpp"
 
 namespace oomcast {
 
@@ -38,6 +39,15 @@ struct ExpertExchange {
   [[nodiscard]] double routed() const;
   // kBatched: rows of the rank's experts.
   [[nodiscard]] std::int64_t slots() const;
+
+  // What dispatch hands to the experts, `element` bytes a hidden value where it is not quantised.
+  [[nodiscard]] std::vector<opgraph::TensorInfo> dispatched(Bytes element) const;
+  // A tensor of so many bytes for each token that arrives, or each routed row.
+  [[nodiscard]] opgraph::TensorInfo per_arriving(std::string name, std::string formula,
+                                                 double bytes,
+                                                 Leaf leaf = Leaf::kRuntimeIntermediates) const;
+  [[nodiscard]] opgraph::TensorInfo per_routed(std::string name, std::string formula, double bytes,
+                                               Leaf leaf = Leaf::kRuntimeIntermediates) const;
 
   // For plan.json: group, backend, bytes, load by rank.
   [[nodiscard]] OrderedJson json() const;

@@ -224,17 +224,14 @@ models::ShardPlan Deployment::shard(int stage) const {
   plan.dtype = dtype;
   plan.compute_major = gpu.compute_major;
   plan.towers = true;
-  return plan;
-}
-
-models::ShardPlan Deployment::attention_shard(int stage) const {
-  models::ShardPlan plan = shard(stage);
-  plan.tp = attention_dp ? 1 : tp;
+  if (attention_dp) {
+    plan.attention_tp = 1;
+  }
   return plan;
 }
 
 std::vector<models::KvLayerSpec> Deployment::kv_layers(int stage) const {
-  return models::kv_layers(*model, attention_shard(stage));
+  return models::kv_layers(*model, shard(stage));
 }
 
 Bytes Deployment::kv_token_bytes(const models::KvLayerSpec& layer) const {

@@ -776,6 +776,8 @@ models::ShardPlan Deployment::shard(int stage) const {
   plan.ep = ep;
   plan.expert_tp = tp * dp;
   plan.redundant_experts = redundant_experts;
+  // Sequence-parallel experts: each rank of the tensor group sends its part of the tokens.
+  plan.whole_shared_experts = exchanges_tokens();
   plan.dtype = dtype;
   plan.interleaved_rope_factor = rules.interleaved_rope_factor;
   plan.towers = loads_towers();

@@ -91,6 +91,8 @@ struct Deployment : EngineDeployment {
   [[nodiscard]] std::vector<Knob> knobs() const override;
 
   [[nodiscard]] int ranks() const { return tp * pp; }  // of one engine
+  // Tokens of all replicas travel to the ranks that hold their experts.
+  [[nodiscard]] bool exchanges_tokens() const { return ep > 1 && dp > 1; }
   [[nodiscard]] models::ShardPlan shard(int stage) const;
   [[nodiscard]] KvLayout kv_layout(int stage) const;
   // Caches of the stage's layers as this engine keeps them.

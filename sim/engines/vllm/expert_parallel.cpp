@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "sim/comm/group.hpp"
+#include "sim/engines/environment.hpp"
 #include "sim/engines/vllm/resident.hpp"
 
 namespace oomcast::vllm {
@@ -21,10 +21,6 @@ constexpr std::array<std::int64_t, 8> kKernelWidths = {2048, 2560, 3072, 4096,
 std::int64_t kernel_width(std::int64_t hidden) {
   const auto found = std::lower_bound(kKernelWidths.begin(), kKernelWidths.end(), hidden);
   return found == kKernelWidths.end() ? hidden : *found;
-}
-
-bool crosses_replicas(const Deployment& deployment) {
-  return deployment.ep > 1 && deployment.dp > 1;
 }
 
 std::string backend_of(const Deployment& deployment) {
@@ -43,7 +39,7 @@ class ExchangeReader {
   ExpertExchange read() {
     const bool fused = deployment_.launch.text("moe-backend").value_or("") == "deep_gemm_mega_moe";
     if (mixture_.ffn == nullptr || deployment_.ep == 1 ||
-        (!crosses_replicas(deployment_) && !fused)) {
+        (!deployment_.exchanges_tokens() && !fused)) {
       return {};
     }
     set_group();
@@ -158,17 +154,8 @@ class ExchangeReader {
   }
 
   std::int64_t variable(const char* name, std::int64_t usual, std::int64_t most) {
-    const auto text = deployment_.launch.variable(name);
-    if (!text) {
-      return usual;
-    }
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-    if (error != std::errc{} || end != text->data() + text->size() || value < 1 || value > most) {
-      problems_.add({"launch line", name, *text, fmt::format("1 to {}", most), ""});
-      return usual;
-    }
-    return value;
+    return number_variable<std::int64_t>(deployment_.launch, name, 1, most, problems_)
+        .value_or(usual);
   }
 
   const Deployment& deployment_;
@@ -180,7 +167,7 @@ class ExchangeReader {
 }  // namespace
 
 bool has_batched_experts(const Deployment& deployment) {
-  return crosses_replicas(deployment) && is_batched(backend_of(deployment));
+  return deployment.exchanges_tokens() && is_batched(backend_of(deployment));
 }
 
 ExpertExchange expert_exchange(const Deployment& deployment, Problems& problems) {

@@ -1,6 +1,4 @@
 // Dense MLPs and mixtures of experts.
-#include <cmath>
-
 #include "sim/engines/vllm/step_builder.hpp"
 
 namespace oomcast::vllm {
@@ -19,12 +17,10 @@ TensorId StepBuilder::ffn(const LayerSpec& layer, TensorId input) {
   if (spec.kind == FfnKind::kMoe) {
     return moe(spec, input);
   }
-  return mlp(spec, spec.width, input, true);
+  return mlp(spec, local(spec.width), input, true);
 }
 
-TensorId StepBuilder::mlp(const FfnSpec& spec, std::int64_t whole_width, TensorId input,
-                          bool reduces) {
-  const std::int64_t width = local(whole_width);
+TensorId StepBuilder::mlp(const FfnSpec& spec, std::int64_t width, TensorId input, bool reduces) {
   const bool gated = spec.kind == FfnKind::kGated || (spec.kind == FfnKind::kMoe && spec.gated);
   Variable up(graph_,
               linear(gated ? "gate_up_proj" : "up_proj", input, model_.hidden,
@@ -57,7 +53,8 @@ TensorId StepBuilder::moe(const FfnSpec& spec, TensorId input) {
                                            Leaf::kRuntimeIntermediates)));
   Variable shared(graph_);
   if (spec.shared_width > 0) {
-    shared = mlp(spec, spec.shared_width, input, false);
+    const bool whole = deployment_.exchanges_tokens();
+    shared = mlp(spec, whole ? spec.shared_width : local(spec.shared_width), input, false);
   }
   Variable weights(graph_);
   Variable ids(graph_);
@@ -78,62 +75,20 @@ TensorId StepBuilder::moe(const FfnSpec& spec, TensorId input) {
   return reduced("experts' output, reduced", out);
 }
 
-TensorInfo StepBuilder::per_arriving_token(std::string name, std::string formula,
-                                           double bytes) const {
-  const double each = std::ceil(deployment_.exchange.arriving() * bytes);
-  return per_token_bytes(std::move(name), std::move(formula),
-                         Bytes{static_cast<std::int64_t>(each)}, Leaf::kRuntimeIntermediates);
-}
-
 // Tokens of other replicas that came for this rank's experts; without any, the rank's own.
-std::vector<TensorId> StepBuilder::dispatched(const FfnSpec& spec,
-                                              const std::vector<TensorId>& reads) {
-  const ExpertExchange& exchange = deployment_.exchange;
-  if (exchange.kind == Exchange::kNone) {
+std::vector<TensorId> StepBuilder::dispatched(const std::vector<TensorId>& reads) {
+  if (deployment_.exchange.kind == Exchange::kNone) {
     return reads;
   }
   const OpId id = op("dispatch", reads);
   std::vector<TensorId> arrived;
-  const auto hidden = static_cast<double>(model_.hidden);
-  const auto b = static_cast<double>(element_.count());
-  switch (exchange.kind) {
-    case Exchange::kNone:
-      break;
-    case Exchange::kAllGather:
-      arrived.push_back(graph_.make(
-          id, per_arriving_token("gathered hidden states", "dp x T x H x b", hidden * b)));
-      arrived.push_back(
-          graph_.make(id, per_arriving_token("gathered expert choices", "dp x T x k x 8",
-                                             static_cast<double>(spec.experts_per_token) * 8)));
-      break;
-    case Exchange::kSparse:
-      // Of one token: they are proportional to the tokens that arrive.
-      for (const Buffer& tensor :
-           comm::deep_ep_normal_tensors(exchange.shape, exchange.payload, 1)) {
-        if (tensor.name != "combined tokens") {
-          const auto each = static_cast<double>(tensor.bytes.count());
-          arrived.push_back(
-              graph_.make(id, per_arriving_token(std::string(tensor.name), tensor.formula, each)));
-        }
-      }
-      break;
-    case Exchange::kBatched:
-      for (const Buffer& tensor :
-           comm::deep_ep_low_latency_tensors(exchange.shape, exchange.payload)) {
-        if (tensor.name != "combined tokens") {
-          arrived.push_back(
-              graph_.make(id, {std::string(tensor.name), tensor.formula,
-                               Leaf::kRuntimeIntermediates, Affine::fixed(tensor.bytes)}));
-        }
-      }
-      break;
+  for (TensorInfo& tensor : deployment_.exchange.dispatched(element_)) {
+    arrived.push_back(graph_.make(id, std::move(tensor)));
   }
   return arrived;
 }
 
-TensorId StepBuilder::experts(const FfnSpec& spec, const std::vector<TensorId>& chosen) {
-  const std::vector<TensorId> reads = dispatched(spec, chosen);
-  const OpId id = op("fused experts", reads);
+void StepBuilder::make_expert_workspace(OpId id, const FfnSpec& spec) {
   const Bytes workspace =
       kind_.first_run ? expert_workspace(deployment_, spec, deployment_.max_num_batched_tokens)
                       : Bytes{0};
@@ -144,25 +99,31 @@ TensorId StepBuilder::experts(const FfnSpec& spec, const std::vector<TensorId>& 
     info.kept = true;
     graph_.make(id, std::move(info));
   }
-  const Exchange exchange = deployment_.exchange.kind;
+}
+
+TensorId StepBuilder::experts(const FfnSpec& spec, const std::vector<TensorId>& chosen) {
+  const std::vector<TensorId> reads = dispatched(chosen);
+  const OpId id = op("fused experts", reads);
+  make_expert_workspace(id, spec);
+  const ExpertExchange& exchange = deployment_.exchange;
   const bool arrives_quantised =
-      exchange == Exchange::kBatched ||
-      (exchange == Exchange::kSparse && deployment_.exchange.payload != comm::Payload::kBf16);
+      exchange.kind == Exchange::kBatched ||
+      (exchange.kind == Exchange::kSparse && exchange.payload != comm::Payload::kBf16);
   const auto hidden = static_cast<double>(model_.hidden);
   if (quantises_activations(deployment_) && !arrives_quantised) {
-    graph_.make(id, per_arriving_token("quantised input", "T x H", hidden));
+    graph_.make(id, exchange.per_arriving("quantised input", "T x H", hidden));
   }
-  if (exchange == Exchange::kBatched) {
+  if (exchange.kind == Exchange::kBatched) {
     return apply("combine", reads, per_token("experts' output", "T x H x b", model_.hidden));
   }
-  graph_.make(id, per_arriving_token("tokens sorted by expert", "T x k x 8",
-                                     static_cast<double>(spec.experts_per_token) * 8));
-  if (exchange == Exchange::kNone) {
+  graph_.make(id, exchange.per_arriving("tokens sorted by expert", "T x k x 8",
+                                        static_cast<double>(spec.experts_per_token) * 8));
+  if (exchange.kind == Exchange::kNone) {
     return graph_.make(id, per_token("experts' output", "T x H x b", model_.hidden));
   }
   const TensorId out =
-      graph_.make(id, per_arriving_token("output of arrived tokens", "arrived x H x b",
-                                         hidden * static_cast<double>(element_.count())));
+      graph_.make(id, exchange.per_arriving("output of arrived tokens", "arrived x H x b",
+                                            hidden * static_cast<double>(element_.count())));
   return apply("combine", {out}, per_token("experts' output", "T x H x b", model_.hidden));
 }
 
