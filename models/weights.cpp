@@ -364,9 +364,12 @@ class DivisionCheck {
         break;
       case Split::kExperts:
         if ((units + plan_.redundant_experts) % plan_.ep != 0) {
+          const std::int64_t experts = units + plan_.redundant_experts;
           complain("expert-parallel ranks", plan_.ep,
-                   fmt::format("a divisor of the {} experts{}", units + plan_.redundant_experts,
-                               plan_.redundant_experts > 0 ? ", copies included" : ""));
+                   fmt::format("a divisor of the {} experts{}", experts,
+                               plan_.redundant_experts > 0 ? ", copies included" : ""),
+                   fmt::format("with {} redundant experts they would divide",
+                               align_up(experts, std::int64_t{plan_.ep}) - units));
         }
         break;
     }
@@ -379,12 +382,14 @@ class DivisionCheck {
     }
   }
 
-  void complain(std::string_view place, std::int64_t value, const std::string& expected) {
+  void complain(std::string_view place, std::int64_t value, const std::string& expected,
+                std::string hint = {}) {
     const bool known =
         std::any_of(problems_.found().begin(), problems_.found().end(),
                     [&](const Problem& problem) { return problem.expected == expected; });
     if (!known) {
-      problems_.add({"command line", std::string(place), std::to_string(value), expected, ""});
+      problems_.add(
+          {"command line", std::string(place), std::to_string(value), expected, std::move(hint)});
     }
   }
 

@@ -28,6 +28,9 @@ class ExchangeReader {
       return;
     }
     set_group(backend);
+    if (out_.shape.experts % out_.shape.ranks != 0) {
+      return;  // refused with the shards
+    }
     if (backend == "deepep") {
       set_deep_ep();
     } else if (backend == "mooncake") {

@@ -156,6 +156,9 @@ class Resolver : private LaunchResolver<Deployment> {
     if (dispatch_backend(out_) != "none" || line().on("enable-ep-moe")) {
       out_.ep = out_.tp;
     }
+    if (line().integer("moe-dense-tp-size")) {
+      out_.dense_tp = parallel("moe-dense-tp-size");
+    }
     out_.redundant_experts =
         static_cast<int>(bounded("ep-num-redundant-experts", 1 << 16).value_or(0));
     if (out_.ep != 1 && out_.ep != out_.tp) {

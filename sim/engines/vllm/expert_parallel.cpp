@@ -43,6 +43,9 @@ class ExchangeReader {
       return {};
     }
     set_group();
+    if (out_.shape.experts % out_.shape.ranks != 0) {
+      return {};  // refused with the shards
+    }
     const std::string backend = fused ? "deep_gemm_mega_moe" : backend_of(deployment_);
     out_.backend = backend;
     if (fused) {
