@@ -23,7 +23,7 @@ Scheduler::Impl::Impl(const SchedulerConfig& config)
       kv_(config),
       running_(slots_),
       waiting_(slots_, config.policy),
-      set_aside_(slots_, config.policy),
+      kv_waiting_(slots_, config.policy),
       depth_(pipeline_depth(config)),
       max_scheduled_(
           config.max_num_scheduled_tokens.value_or(config.max_num_batched_tokens).count()),
@@ -111,7 +111,7 @@ Added Scheduler::Impl::add(const RequestSpec& spec) {
   request.eligible_step = 0;
   request.shared_boundary = 0;
   request.prefill_chunk = false;
-  request.set_aside = false;
+  request.waits_for_kv = false;
   request.transfer = spec.transfer;
   request.transfer_asked = false;
   request.arrived = false;
@@ -183,8 +183,8 @@ bool Scheduler::Impl::abort(RequestId id) {
 }
 
 void Scheduler::Impl::leave_queue(Slot slot) {
-  (at(slot).set_aside ? set_aside_ : waiting_).erase(slot);
-  at(slot).set_aside = false;
+  (at(slot).waits_for_kv ? kv_waiting_ : waiting_).erase(slot);
+  at(slot).waits_for_kv = false;
 }
 
 // Takes a request out of the running list.
@@ -246,7 +246,7 @@ std::optional<Stall> Scheduler::Impl::stall() {
       transfers_pending() || held_.size() > 0) {
     return std::nullopt;
   }
-  Request& head = at(set_aside_.size() > 0 ? set_aside_.front() : waiting_.front());
+  Request& head = at(kv_waiting_.size() > 0 ? kv_waiting_.front() : waiting_.front());
   if (head.status == Request::Status::kRemote) {
     return std::nullopt;  // its KV is on the way
   }
@@ -293,7 +293,7 @@ std::uint64_t Scheduler::Impl::state_digest() const {
     digest_request(digest, at(slot));
   }
   digest.add_word(static_cast<std::uint64_t>(running_.size()));
-  for (const WaitingQueue* queue : {&waiting_, &set_aside_}) {
+  for (const WaitingQueue* queue : {&waiting_, &kv_waiting_}) {
     for (Slot slot = queue->front(); slot != kNoSlot; slot = queue->after(slot)) {
       digest_request(digest, at(slot));
     }
@@ -321,7 +321,7 @@ void Scheduler::Impl::check_conservation() const {
       count(at(slot));
     }
   }
-  for (const WaitingQueue* queue : {&waiting_, &set_aside_}) {
+  for (const WaitingQueue* queue : {&waiting_, &kv_waiting_}) {
     for (Slot slot = queue->front(); slot != kNoSlot; slot = queue->after(slot)) {
       count(at(slot));
       // Only what a connector brought or is bringing.

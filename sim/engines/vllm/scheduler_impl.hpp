@@ -44,7 +44,7 @@ class Scheduler::Impl {
   }
   [[nodiscard]] PoolCounts blocks() const;
   [[nodiscard]] std::int64_t running() const { return running_.size(); }
-  [[nodiscard]] std::int64_t waiting() const { return waiting_.size() + set_aside_.size(); }
+  [[nodiscard]] std::int64_t waiting() const { return waiting_.size() + kv_waiting_.size(); }
   [[nodiscard]] TransferCounts transfers() const;
   [[nodiscard]] std::int64_t preemptions() const { return preemptions_; }
   [[nodiscard]] std::int64_t prefix_hit_tokens() const { return prefix_hit_tokens_; }
@@ -130,9 +130,13 @@ class Scheduler::Impl {
   void take_back(Slot victim, Budget& budget);
   void preempt(Slot slot);
   void schedule_waiting(Budget& budget);
-  enum class Verdict { kAdmitted, kPassedOver, kStop };
+  enum class Verdict {
+    kAdmitted,    // or its transfer has started
+    kPassedOver,  // it keeps its place, those behind it have their turn
+    kStop,
+  };
   // Visits a queue; false if admission stopped.
-  bool admit_from(WaitingQueue& queue, Budget& budget);
+  bool admit_from(WaitingQueue& queue, Budget& budget, std::int64_t& passed_over);
   Verdict try_admit(Slot slot, Budget& budget);
   void admit(Slot slot, std::int64_t computed, std::int64_t tokens, std::int64_t drafts,
              Budget& budget);
@@ -195,7 +199,7 @@ class Scheduler::Impl {
   RequestSlots slots_;
   SlotList running_;
   WaitingQueue waiting_;
-  WaitingQueue set_aside_;  // passed over before, or waiting for their KV; looked at first
+  WaitingQueue kv_waiting_;               // KV on the way or here; looked at first
   tsl::robin_map<RequestId, Slot> live_;  // never iterated
 
   std::int64_t depth_;

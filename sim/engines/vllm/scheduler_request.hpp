@@ -64,7 +64,7 @@ struct Request {
   std::int64_t eligible_step = 0;    // next_decode_eligible_step
   std::int64_t shared_boundary = 0;  // shared_prefix_boundary
   bool prefill_chunk = false;        // is_prefill_chunk
-  bool set_aside = false;            // waits in the queue of those that were passed over
+  bool waits_for_kv = false;         // is in the queue of those whose KV is on the way or here
   Status status = Status::kWaiting;
 
   // With a connector.

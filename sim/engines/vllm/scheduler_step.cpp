@@ -232,15 +232,17 @@ void Scheduler::Impl::schedule_waiting(Budget& budget) {
   if (still_refused(budget.tokens)) {
     return;
   }
-  if (admit_from(set_aside_, budget)) {
-    admit_from(waiting_, budget);
+  std::int64_t passed_over = 0;
+  if (admit_from(kv_waiting_, budget, passed_over)) {
+    passed_over = 0;
+    admit_from(waiting_, budget, passed_over);
   }
   if (!budget.defer_prefills) {
-    prefill_capacity_bound_ = waiting_.size() > 0;
+    prefill_capacity_bound_ = waiting_.size() > passed_over;
   }
 }
 
-bool Scheduler::Impl::admit_from(WaitingQueue& queue, Budget& budget) {
+bool Scheduler::Impl::admit_from(WaitingQueue& queue, Budget& budget, std::int64_t& passed_over) {
   Slot slot = queue.front();
   while (slot != kNoSlot) {
     if (budget.tokens <= 0 || budget.input <= draft_slots_ || running_.size() >= max_active_) {
@@ -251,11 +253,7 @@ bool Scheduler::Impl::admit_from(WaitingQueue& queue, Budget& budget) {
     if (verdict == Verdict::kStop) {
       return false;
     }
-    if (verdict == Verdict::kPassedOver && !at(slot).set_aside) {
-      waiting_.erase(slot);
-      set_aside_.add(slot);
-      at(slot).set_aside = true;
-    }
+    passed_over += verdict == Verdict::kPassedOver ? 1 : 0;
     slot = behind;
   }
   return true;

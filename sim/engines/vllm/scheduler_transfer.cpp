@@ -26,7 +26,12 @@ Scheduler::Impl::Verdict Scheduler::Impl::start_transfer(Slot slot, const Prefix
   request.status = Request::Status::kRemote;
   prefilling_.insert(slot);
   connector_->allocated(request, external);
-  return Verdict::kPassedOver;
+  if (!request.waits_for_kv) {
+    waiting_.erase(slot);
+    kv_waiting_.add(slot);
+    request.waits_for_kv = true;
+  }
+  return Verdict::kAdmitted;
 }
 
 // Blocks that the prefills under way still need for all their tokens and a first draft step.
@@ -188,7 +193,7 @@ TransferCounts Scheduler::Impl::transfers() const {
     }
     return Blocks{blocks};
   };
-  for (const WaitingQueue* queue : {&waiting_, &set_aside_}) {
+  for (const WaitingQueue* queue : {&waiting_, &kv_waiting_}) {
     for (Slot slot = queue->front(); slot != kNoSlot; slot = queue->after(slot)) {
       const bool remote = at(slot).status == Request::Status::kRemote;
       counts.remote += remote ? 1 : 0;
