@@ -87,7 +87,8 @@ KvConnector::Match OffloadingConnector::match(Request& request, std::int64_t loc
   known.local = local;
   std::int64_t longest = request.known() - (window_groups_.empty() ? 0 : 1);
   if (request.transfer.max_load_tokens) {
-    longest = std::min(longest, request.transfer.max_load_tokens->count());
+    const std::int64_t end = local + request.transfer.max_load_tokens->count();
+    longest = std::min(longest, end / alignment_ * alignment_);
   }
   const std::optional<std::int64_t> hit = lookup(known, longest);
   if (!hit) {
@@ -245,7 +246,10 @@ void OffloadingConnector::allocated(Request& request, std::int64_t external) {
       }
     }
     const std::int64_t end = div_ceil(total, group.block_tokens);
-    const std::int64_t first = std::min(table.cached, end);
+    std::int64_t first = known.local / group.block_tokens;
+    while (first < end && table.blocks[index(first)] == kv::kNullBlock) {
+      ++first;
+    }
     const std::int64_t chunks = div_ceil(total, group.chunk_tokens);
     for (std::int64_t i = first / config_.blocks_per_chunk; first < end && i < chunks; ++i) {
       const kv::BlockKey key = known.groups[g].keys[index(i)];

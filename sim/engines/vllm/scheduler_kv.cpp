@@ -38,8 +38,11 @@ KvManager::KvManager(const SchedulerConfig& config)
                                                ? config.rules.unhashed_freed_first
                                                : config.rules.uncached_pool_freed_first) {
   const bool eagle = config.spec.method == SpecDecode::Method::kEagle;
-  hash_lookahead_ =
-      eagle && caching_ && rules_.lookahead_hashes && config.spec.lookahead_block_hashes ? 1 : 0;
+  // Whoever fills blocks by connector cannot know the token behind them.
+  hash_lookahead_ = eagle && caching_ && !config.connector && rules_.lookahead_hashes &&
+                            config.spec.lookahead_block_hashes
+                        ? 1
+                        : 0;
   eagle_drop_ = eagle && hash_lookahead_ == 0;
   watermark_blocks_ = static_cast<std::int64_t>(config.watermark *
                                                 static_cast<double>(config.num_gpu_blocks.count()));
