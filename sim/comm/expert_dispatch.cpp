@@ -134,7 +134,7 @@ Buffer from_symmetric_heap(std::string_view name, std::string formula, Bytes byt
 std::int64_t mega_ring(const DispatchShape& shape) {
   constexpr std::int64_t kPrefillTokens = 6144;
   constexpr std::int64_t kPrefillRing = 786'432;
-  constexpr std::int64_t kDecodeRing = 1'770'624;  // the pool of tokens 4096, E_l 6, k 6, n 72
+  constexpr std::int64_t kDecodeRing = 1'770'624;  // the pool of T 4096, E_l 6, k 6, n 72
   constexpr std::int64_t kBlockLess = 191;
   constexpr std::int64_t kAlign = 384;
   const std::int64_t arriving = product(shape.ranks, shape.tokens);
@@ -258,7 +258,7 @@ std::vector<Buffer> deep_ep_elastic(const DispatchShape& shape, Payload payload,
       .raise_if_any();
   constexpr std::int64_t kAlign = 32;
   constexpr std::int64_t kFp8Group = 32;
-  constexpr std::int64_t kInFlight = 1280;  // slots a scale-out peer has beside tokens
+  constexpr std::int64_t kInFlight = 1280;  // slots a scale-out peer has beside T
   constexpr std::int64_t kWorkspaceBytes = 12'820'528;
   const std::int64_t k = shape.experts_per_token;
   const std::int64_t tokens = shape.tokens;
