@@ -299,6 +299,9 @@ Scenario read_scenario(const Json& header, const std::string& path) {
     const JsonView one((*requests)[i], path, fmt::format("requests[{}]", i), problems);
     read_request(one, request);
     read_transfer(one, request);
+    if (!request.bad_blocks.empty() && scenario.config.groups.size() > 1) {
+      one.complain("recv_fail", "\"request\" where there are several KV cache groups");
+    }
     request.spec.id = i;
     request.spec.prompt = request.prompt;
     request.spec.accept = request.accept;

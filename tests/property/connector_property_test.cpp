@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <string>
 #include <vector>
 
 #include "sim/core/random.hpp"
@@ -127,8 +128,11 @@ class Case {
       }
       step(scheduler, workers);
     }
+    if (config_.scheduler_reserve_full_isl && !scheduler.idle()) {
+      EXPECT_TRUE(scheduler.stall().has_value());  // the head can never be admitted
+    }
     for (RequestId id = 0; id < next; ++id) {
-      scheduler.abort(id);  // whoever can never be admitted
+      scheduler.abort(id);
     }
     for (std::int64_t round = 0; round < kRounds && !scheduler.idle(); ++round) {
       step(scheduler, workers);
