@@ -10,9 +10,9 @@ void Scheduler::Impl::schedule_waiting(Budget& budget) {
   if (still_refused(budget.tokens)) {
     return;
   }
+  std::int64_t still_on_the_way = 0;
   std::int64_t passed_over = 0;
-  if (admit_from(kv_waiting_, budget, passed_over)) {
-    passed_over = 0;
+  if (admit_from(kv_waiting_, budget, still_on_the_way)) {
     admit_from(waiting_, budget, passed_over);
   }
   if (!budget.defer_prefills) {

@@ -137,7 +137,7 @@ class Scheduler::Impl {
     kPassedOver,  // it keeps its place, those behind it have their turn
     kStop,
   };
-  // Visits a queue; false if admission stopped.
+  // Visits a queue and counts who is passed over; false if admission stopped.
   bool admit_from(WaitingQueue& queue, Budget& budget, std::int64_t& passed_over);
   Verdict try_admit(Slot slot, Budget& budget);
   void admit(Slot slot, std::int64_t computed, std::int64_t tokens, std::int64_t drafts,
