@@ -27,8 +27,9 @@ FineSpan from_seconds(double seconds) { return FineSpan::from_nanos(seconds * kN
 class Roofline final : public StepTimeModel {
  public:
   explicit Roofline(const RooflineTerms& terms) : terms_(terms) {
-    OOMCAST_CHECK(terms.bandwidth > 0 && terms.peak_flops > 0, "bandwidth {} flops {}",
-                  terms.bandwidth, terms.peak_flops);
+    OOMCAST_CHECK(terms.bandwidth > 0 && terms.peak_flops > 0 && terms.attention_peak_flops > 0,
+                  "bandwidth {} flops {} and {}", terms.bandwidth, terms.peak_flops,
+                  terms.attention_peak_flops);
   }
 
   [[nodiscard]] StepTime time_of(const StepShape& shape) const override {
@@ -39,8 +40,11 @@ class Roofline final : public StepTimeModel {
 
     double seconds = terms_.step_seconds + terms_.layers * terms_.layer_seconds +
                      static_cast<double>(shape.requests) * terms_.request_seconds;
-    seconds += smooth_max(terms_.linear_bytes / memory_rate,
-                          2 * terms_.linear_parameters * tokens / compute_rate);
+    const double experts_read = 1 - std::pow(1 - terms_.picked_share, tokens);
+    const double multiplied =
+        terms_.linear_parameters + terms_.picked_share * terms_.expert_parameters;
+    seconds += smooth_max((terms_.linear_bytes + experts_read * terms_.expert_bytes) / memory_rate,
+                          2 * multiplied * tokens / compute_rate);
     if (shape.sampled_rows > 0) {
       seconds += smooth_max(terms_.head_bytes / memory_rate,
                             2 * terms_.head_parameters * rows / compute_rate);
@@ -50,7 +54,7 @@ class Roofline final : public StepTimeModel {
                terms_.element_bytes * terms_.layers / memory_rate;
     seconds += 4 * terms_.query_width_per_rank * terms_.layers *
                static_cast<double>(shape.prefill_attention) /
-               (terms_.prefill_efficiency * terms_.peak_flops);
+               (terms_.prefill_efficiency * terms_.attention_peak_flops);
     if (shape.prefill_requests > 0) {
       seconds += terms_.layers * terms_.mixed_step_layer_seconds;
     }

@@ -63,14 +63,20 @@ struct RooflineTerms {
   double mlp_width_per_rank = 0;  // intermediate size / tp
   double linear_bytes = 0;        // weights of all linear layers as stored
   double linear_parameters = 0;
-  double head_bytes = 0;  // output head
+  // Experts are read as far as tokens pick them: E (1 - (1 - k/E)^tokens) of E, and multiplied with
+  // the k that each token picks.
+  double expert_bytes = 0;  // of all experts of the rank
+  double expert_parameters = 0;
+  double picked_share = 1;  // k / E
+  double head_bytes = 0;    // output head
   double head_parameters = 0;
   double query_width_per_rank = 0;  // query heads / tp * head dim
   double element_bytes = 2;
   std::vector<AttentionReads> attention;
   // card
   double bandwidth = 0;              // HBM
-  double peak_flops = 0;             // dense, of the MMA dtype
+  double peak_flops = 0;             // dense, of the dtype that linear layers multiply in
+  double attention_peak_flops = 0;   // of prefill attention: 16 bits
   double memory_efficiency = 0.8;    // linear layers and element-wise kernels, share of bandwidth
   double compute_efficiency = 0.7;   // linear layers, share of peak
   double kv_read_efficiency = 0.7;   // decode attention, share of bandwidth

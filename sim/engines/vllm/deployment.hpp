@@ -66,6 +66,7 @@ struct Deployment : EngineDeployment {
 
   bool runner_v2 = false;
   int redundant_experts = 0;  // copies that EPLB places
+  int micro_batches = 1;      // of a step that is split to overlap dispatch and compute
   std::string attention_backend;
   std::int64_t max_num_seqs = 0;
   Tokens max_num_batched_tokens;
@@ -116,7 +117,8 @@ struct Deployment : EngineDeployment {
   [[nodiscard]] SchedulerConfig pipeline_settings() const;
   // Scheduler settings for a pool of `blocks` blocks.
   [[nodiscard]] SchedulerConfig scheduler_config(Blocks blocks) const;
-  // Sizes captured as full decode graphs; `capture_sizes` are the piecewise ones.
+  // Sizes captured as full decode graphs, twice where a batch may also run split; `capture_sizes`
+  // are the piecewise ones.
   [[nodiscard]] std::vector<std::int64_t> full_capture_sizes() const;
 };
 
