@@ -106,9 +106,9 @@ class Workers {
   TransferReport report_;
 };
 
-class Case {
+class ConnectorCase {
  public:
-  explicit Case(std::int64_t seed)
+  explicit ConnectorCase(std::int64_t seed)
       : random_(random_stream(static_cast<std::uint64_t>(seed), "property.connector")) {
     settings();
   }
@@ -236,7 +236,7 @@ TEST_F(ConnectorProperty, EveryBlockComesBack) {
   for (std::int64_t seed = 0; seed < property_cases(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     current_seed = seed;
-    Case(seed).run();
+    ConnectorCase(seed).run();
     ASSERT_FALSE(HasFailure());
   }
 }
