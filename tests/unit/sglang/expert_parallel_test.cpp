@@ -78,6 +78,26 @@ TEST(SglangExperts, MoreRequestsThanSlotsAreRefused) {
                ConfigError);
 }
 
+TEST(SglangExperts, QueuesOfTheUsersOwn) {
+  const std::string queues =
+      "{\"num_sms\": 40, \"num_max_nvl_chunked_send_tokens\": 8, "
+      "\"num_max_nvl_chunked_recv_tokens\": 512, \"num_max_rdma_chunked_send_tokens\": 8, "
+      "\"num_max_rdma_chunked_recv_tokens\": 128}";
+  const std::string config =
+      "'{\"normal_dispatch\": " + queues + ", \"normal_combine\": " + queues + "}'";
+  // 20 channels x 8 peers x (2 x 4 + 3) x 4 + 160 x 512 x 16,392 B; 20 x 4 x 144 + 2 x 80 x 128 x
+  // 16,408.
+  const Bytes nvlink{align_up(160LL * 44 + 160LL * 512 * 16'392, 128)};
+  EXPECT_EQ(device_bytes(
+                deployment(std::string(kPrefill) + " --deepep-config " + config).exchange.buffers),
+            align_up(nvlink + Bytes{160}, 2 * kMiB) + 32 * kMiB + 1024 * kMiB);
+  for (const char* wrong : {"'{\"normal_dispatch\": {\"num_sms\": -1}}'", "'{'", "/nowhere.json",
+                            "'{\"normal_dispatch\": 3}'"}) {
+    EXPECT_THROW((void)deployment(std::string(kPrefill) + " --deepep-config " + wrong), ConfigError)
+        << wrong;
+  }
+}
+
 TEST(SglangExperts, QueuesAreForCertainGroups) {
   // 40 ranks divide 320 experts, but the library has no queues for them.
   const std::string flags = "--tp 40 --dp 40 --deepep-mode normal --ep-num-redundant-experts 64";
