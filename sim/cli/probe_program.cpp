@@ -1,27 +1,23 @@
 #include "sim/cli/probe_program.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
-#include <cstring>
 #include <cstdio>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "sim/cli/progress.hpp"
+#include "sim/core/child_process.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/json.hpp"
-
-extern char** environ;
 
 namespace oomcast::cli {
 namespace {
@@ -47,86 +43,6 @@ void require_gpu() {
   refuse("no NVIDIA driver on this machine", "a machine with a GPU",
          "or samples from one: --replay-samples FILE");
 }
-
-// A pipe whose ends the kernel closes in other programs; -1 once closed.
-class Pipe {
- public:
-  Pipe() {
-    if (::pipe2(ends_.data(), O_CLOEXEC) != 0) {
-      refuse(std::strerror(errno), "a pipe to the probes");
-    }
-  }
-  ~Pipe() {
-    close_end(0);
-    close_end(1);
-  }
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-
-  [[nodiscard]] int reading() const { return ends_[0]; }
-  [[nodiscard]] int writing() const { return ends_[1]; }
-  void close_writing() { close_end(1); }
-
- private:
-  void close_end(std::size_t end) {
-    if (ends_[end] >= 0) {
-      ::close(ends_[end]);
-      ends_[end] = -1;
-    }
-  }
-  std::array<int, 2> ends_{-1, -1};
-};
-
-// A program with its two outputs piped here. Killed if it still runs when this goes.
-class Child {
- public:
-  explicit Child(const std::vector<std::string>& words) {
-    std::vector<char*> arguments;
-    for (const std::string& word : words) {
-      arguments.push_back(const_cast<char*>(word.c_str()));
-    }
-    arguments.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, out_.writing(), STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, err_.writing(), STDERR_FILENO);
-    const int error =
-        ::posix_spawnp(&pid_, words.front().c_str(), &actions, nullptr, arguments.data(), environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (error != 0) {
-      pid_ = -1;
-      refuse(words.front(), "a program that can be run", std::strerror(error));
-    }
-    out_.close_writing();
-    err_.close_writing();
-  }
-  ~Child() {
-    if (pid_ > 0) {
-      ::kill(pid_, SIGKILL);
-      wait();
-    }
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-
-  [[nodiscard]] int out() const { return out_.reading(); }
-  [[nodiscard]] int err() const { return err_.reading(); }
-  void stop() const { ::kill(pid_, SIGTERM); }
-
-  // The exit status as wait() gives it.
-  int wait() {
-    int status = 0;
-    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-    }
-    pid_ = -1;
-    return status;
-  }
-
- private:
-  Pipe out_;
-  Pipe err_;
-  pid_t pid_ = -1;
-};
 
 // What a program prints on its second output: "progress 12 80 graph" says how far it is, any other
 // line may be why it ends.
@@ -173,17 +89,16 @@ struct Ended {
 };
 
 // Reads both outputs until they close.
-Ended run_to_end(const std::vector<std::string>& words, std::chrono::seconds limit) {
-  Child child(words);
+Ended read_to_end(ChildProcess& child, std::chrono::seconds limit) {
   Ended ended;
   Remarks remarks;
   std::string chunk(std::size_t{1} << 16, '\0');
-  std::array<pollfd, 2> sources = {{{child.out(), POLLIN, 0}, {child.err(), POLLIN, 0}}};
+  std::array<pollfd, 2> sources = {{{child.output(), POLLIN, 0}, {child.errors(), POLLIN, 0}}};
   const Clock::time_point until = Clock::now() + limit;
   while (sources[0].fd >= 0 || sources[1].fd >= 0) {
     if (Clock::now() > until && !ended.too_long) {
       ended.too_long = true;
-      child.stop();
+      child.ask_to_end();
     }
     constexpr int kTickMs = 200;
     if (ended.too_long && Clock::now() > until + std::chrono::seconds(5)) {
@@ -209,6 +124,15 @@ Ended run_to_end(const std::vector<std::string>& words, std::chrono::seconds lim
   ended.status = child.wait();
   ended.last_remark = remarks.last();
   return ended;
+}
+
+Ended run_to_end(const std::vector<std::string>& words, std::chrono::seconds limit) {
+  try {
+    ChildProcess child({.program = words.front(), .words = words, .pipe_errors = true});
+    return read_to_end(child, limit);
+  } catch (const std::system_error& error) {
+    refuse(error.what(), "a program that can be run");
+  }
 }
 
 // Of a build folder that knows how to make the probes.

@@ -14,7 +14,7 @@ import unittest
 PROGRAM = os.path.abspath(sys.argv.pop(1))
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SAMPLES = sorted((ROOT / "validation" / "samples").glob("*.json"))
-LINE = "vllm serve Qwen/Qwen3-8B"
+LINE = "vllm serve Qwen/Qwen2.5-7B-Instruct"
 NAME = "calibration-NVIDIA-H100-80GB-HBM3.json"
 
 
