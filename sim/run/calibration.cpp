@@ -14,8 +14,6 @@ namespace oomcast {
 namespace {
 
 constexpr const char* kWhat = "a calibration";
-constexpr double kMebi = 1048576.0;
-constexpr double kKibi = 1024.0;
 
 // `least` 0 for quantities, negative for residuals.
 std::optional<Bytes> size(const JsonView& view, const char* key, double least = 0,

@@ -28,6 +28,10 @@
 
 namespace oomcast {
 
+// Bytes of the file's units.
+inline constexpr double kKibi = 1024;
+inline constexpr double kMebi = 1048576;
+
 // What the card's matrix products reach, bytes or FLOP a second; by rows of the smaller matrix.
 struct MeasuredRates {
   std::optional<double> gemm_bandwidth_1;

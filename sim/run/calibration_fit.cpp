@@ -33,7 +33,6 @@ struct KindRow {
   const char* name;
   double step;  // bytes by which it is changed to see what depends on it
 };
-constexpr double kMebi = 1048576.0;
 constexpr std::array<KindRow, 7> kKinds = {
     {{Kind::kLoad, "load_residual_mib", 32 * kMebi},
      {Kind::kActivation, "activation_offset_mib", 32 * kMebi},

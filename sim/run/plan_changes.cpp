@@ -15,11 +15,11 @@ ComparedFigures figures_of(const Plan& plan) {
   return compared_side(Json::parse(plan_json(plan).dump()), "plan").figures;
 }
 
-OrderedJson or_null(const std::optional<std::int64_t>& count) {
+OrderedJson count_or_null(const std::optional<std::int64_t>& count) {
   return count ? OrderedJson(*count) : OrderedJson(nullptr);
 }
 
-std::string shown(const OrderedJson& value, bool bytes) {
+std::string shown_count(const OrderedJson& value, bool bytes) {
   if (value.is_null()) {
     return "none";
   }
@@ -27,19 +27,19 @@ std::string shown(const OrderedJson& value, bool bytes) {
   return bytes ? format_bytes(Bytes{count}) : format_count(count);
 }
 
-std::string change(const OrderedJson& pair, bool bytes) {
+std::string signed_change(const OrderedJson& pair, bool bytes) {
   if (pair.at(0).is_null() || pair.at(1).is_null()) {
     return "";
   }
   const auto difference = pair.at(1).get<std::int64_t>() - pair.at(0).get<std::int64_t>();
-  return (difference < 0 ? "-" : "+") + shown(OrderedJson(std::abs(difference)), bytes);
+  return (difference < 0 ? "-" : "+") + shown_count(OrderedJson(std::abs(difference)), bytes);
 }
 
-std::string row(const std::string& name, const OrderedJson& pair, bool bytes = true) {
+std::string changed_row(const std::string& name, const OrderedJson& pair, bool bytes = true) {
   return pair.at(0) == pair.at(1)
              ? ""
-             : fmt::format("  {:<22}{:>14}{:>14}{:>14}\n", name, shown(pair.at(0), bytes),
-                           shown(pair.at(1), bytes), change(pair, bytes));
+             : fmt::format("  {:<22}{:>14}{:>14}{:>14}\n", name, shown_count(pair.at(0), bytes),
+                           shown_count(pair.at(1), bytes), signed_change(pair, bytes));
 }
 
 }  // namespace
@@ -57,17 +57,17 @@ OrderedJson plan_changes_json(const Plan& before, const Plan& after, const std::
     }
   }
   json["free_bytes"] = {a.free.count(), b.free.count()};
-  json["kv_tokens"] = {or_null(a.kv_tokens), or_null(b.kv_tokens)};
+  json["kv_tokens"] = {count_or_null(a.kv_tokens), count_or_null(b.kv_tokens)};
   return json;
 }
 
 std::string plan_changes_text(const OrderedJson& changes) {
   std::string rows;
   for (const auto& [name, pair] : changes.at("classes").items()) {
-    rows += row(name, pair);
+    rows += changed_row(name, pair);
   }
-  rows += row("free at ready", changes.at("free_bytes"));
-  rows += row("KV tokens", changes.at("kv_tokens"), false);
+  rows += changed_row("free at ready", changes.at("free_bytes"));
+  rows += changed_row("KV tokens", changes.at("kv_tokens"), false);
   const std::string source = changes.at("source").get<std::string>();
   if (rows.empty()) {
     return fmt::format("{} changes nothing of this plan.\n", source);

@@ -12,9 +12,6 @@
 namespace oomcast {
 namespace {
 
-constexpr double kKibi = 1024;
-constexpr double kMebi = 1048576;
-
 // A coefficient that plans take.
 struct Taken {
   std::string_view name;
@@ -23,20 +20,20 @@ struct Taken {
   double (*preset)(const models::GpuSpec& gpu);  // nullptr: depends on the engine
 };
 
-Bytes bytes_of(double value) { return Bytes{std::llround(value)}; }
+Bytes whole_bytes(double value) { return Bytes{std::llround(value)}; }
 
 constexpr std::array<Taken, 8> kTaken = {{
     {"device_total_mib", ProbeSection::kMemory,
-     [](Calibration& out, double value) { out.device_total = bytes_of(value * kMebi); },
+     [](Calibration& out, double value) { out.device_total = whole_bytes(value * kMebi); },
      [](const models::GpuSpec& gpu) { return to_mib(gpu.device_total); }},
     {"context_mib", ProbeSection::kMemory,
-     [](Calibration& out, double value) { out.context = bytes_of(value * kMebi); },
+     [](Calibration& out, double value) { out.context = whole_bytes(value * kMebi); },
      [](const models::GpuSpec& gpu) { return to_mib(gpu.context_bytes); }},
     {"graph_executable_kib", ProbeSection::kMemory,
-     [](Calibration& out, double value) { out.graph_executable = bytes_of(value * kKibi); },
+     [](Calibration& out, double value) { out.graph_executable = whole_bytes(value * kKibi); },
      nullptr},
     {"graph_node_kib", ProbeSection::kMemory,
-     [](Calibration& out, double value) { out.graph_node = bytes_of(value * kKibi); }, nullptr},
+     [](Calibration& out, double value) { out.graph_node = whole_bytes(value * kKibi); }, nullptr},
     {"gemm_gb_s_1", ProbeSection::kRates,
      [](Calibration& out, double value) { out.rates.gemm_bandwidth_1 = value * 1e9; },
      [](const models::GpuSpec& gpu) {
@@ -99,7 +96,7 @@ void refuse_nothing_fitted(const ProbeCalibration& found) {
 }
 
 // Two digits, and nothing is never -0.
-std::string shown(double value) {
+std::string two_digits(double value) {
   return fmt::format("{:.2f}", std::round(value * 100) / 100 + 0.0);
 }
 
@@ -150,9 +147,9 @@ std::string probe_table(const ProbeCalibration& calibration) {
     const fit::Estimate& estimate = coefficient.estimate;
     out += fmt::format(
         "  {:<24}{:>9}{:>12}{:>12}{:>26}{:>8.2f}%{:>9}{}{}\n", coefficient.name, coefficient.unit,
-        preset ? shown(*preset) : "-", shown(estimate.value),
-        shown(estimate.low) + " to " + shown(estimate.high), coefficient.evidence.rms_share * 100,
-        coefficient.evidence.samples,
+        preset ? two_digits(*preset) : "-", two_digits(estimate.value),
+        two_digits(estimate.low) + " to " + two_digits(estimate.high),
+        coefficient.evidence.rms_share * 100, coefficient.evidence.samples,
         coefficient.evidence.outliers > 0
             ? fmt::format("  {} outliers", coefficient.evidence.outliers)
             : "",
