@@ -19,6 +19,8 @@ inline constexpr std::int64_t kPrefillSplits = 2;  // of a prompt's keys
 inline constexpr std::int64_t kGraphCopies = 64;   // graphs held at once, to see below a granule
 inline constexpr std::int64_t kGraphPoolBytes = std::int64_t{32} << 20;
 
+inline constexpr std::int64_t kKernelCodeBytes = 64 << 10;  // of each kernel of probe `context`
+
 // Bytes of one token and split: partial output and log-sum-exp in fp32.
 inline constexpr std::int64_t kSplitBytes = kHeads * (kHeadDim + 1) * 4;
 // Of a routed row: the row, and its index, source and weight.
