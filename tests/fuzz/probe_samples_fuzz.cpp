@@ -12,9 +12,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const fit::ProbeSamples samples = fit::parse_probe_samples(text, "fuzz.json");
     const std::string again = fit::probe_samples_json(samples).dump();
-    OOMCAST_CHECK(fit::probe_samples_json(fit::parse_probe_samples(again, "again.json")).dump() ==
-                      again,
-                  "written samples read differently");
+    OOMCAST_CHECK(
+        fit::probe_samples_json(fit::parse_probe_samples(again, "again.json")).dump() == again,
+        "written samples read differently");
     for (const fit::ProbeCoefficient& coefficient : fit::fit_probes({samples}).coefficients) {
       OOMCAST_CHECK(!coefficient.evidence.files.empty(), "a coefficient without evidence");
     }
