@@ -245,11 +245,9 @@ Command calibrate_command() {
               "measures to the byte is taken before what a log rounds.",
           .examples = {{"From two logs of one machine",
                         "oomcast calibrate --from-log a.log b.log --out calibrations"},
-                       {"Measured on this machine, with what it changes in a plan",
-                        "oomcast calibrate --from-probes --plan-launch \"vllm serve "
-                        "Qwen/Qwen3-8B\""},
-                       {"From samples measured elsewhere",
-                        "oomcast calibrate --from-probes --replay-samples samples.json"}},
+                       {"From samples that probes recorded, with what they change in a plan",
+                        "oomcast calibrate --from-probes --replay-samples samples.json "
+                        "--plan-launch \"vllm serve Qwen/Qwen3-8B\""}},
           .options = options,
           .word = "",
           .run = run};

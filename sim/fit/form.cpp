@@ -101,6 +101,9 @@ Eigen::VectorXd shares_of(const Eigen::VectorXd& right, const Eigen::VectorXd& f
 // far off hardly move it.
 std::optional<Eigen::VectorXd> robust_shares(const Form& form, const Eigen::MatrixXd& left,
                                              const Eigen::VectorXd& right) {
+  if (right.size() == 0) {
+    return std::nullopt;
+  }
   Eigen::VectorXd about = Eigen::VectorXd::Constant(right.size(), right.cwiseAbs().mean());
   Eigen::VectorXd pulls = Eigen::VectorXd::Ones(right.size());
   Eigen::VectorXd shares;
