@@ -130,19 +130,24 @@ Buffer from_symmetric_heap(std::string_view name, std::string formula, Bytes byt
   return kept(name, std::move(formula), align_up(bytes + internal, kHeapStep), Backing::kSymmetric);
 }
 
+// Rows that can arrive, each expert's padded to whole blocks.
+std::int64_t mega_pool(const DispatchShape& shape) {
+  constexpr std::int64_t kBlockLess = 191;
+  constexpr std::int64_t kAlign = 384;
+  return align_up(
+      detail::checked_add(product(shape.ranks, shape.tokens,
+                                  std::min(shape.experts_per_token, local_experts(shape))),
+                          product(local_experts(shape), kBlockLess)),
+      kAlign);
+}
+
 // Rows of the ring between the two products.
 std::int64_t mega_ring(const DispatchShape& shape) {
   constexpr std::int64_t kPrefillTokens = 6144;
   constexpr std::int64_t kPrefillRing = 786'432;
   constexpr std::int64_t kDecodeRing = 1'770'624;  // the pool of T 4096, E_l 6, k 6, n 72
-  constexpr std::int64_t kBlockLess = 191;
-  constexpr std::int64_t kAlign = 384;
   const std::int64_t arriving = product(shape.ranks, shape.tokens);
-  const std::int64_t pool =
-      align_up(detail::checked_add(
-                   product(arriving, std::min(shape.experts_per_token, local_experts(shape))),
-                   product(local_experts(shape), kBlockLess)),
-               kAlign);
+  const std::int64_t pool = mega_pool(shape);
   const std::int64_t limit = shape.tokens >= kPrefillTokens ? kPrefillRing : kDecodeRing;
   return std::clamp(limit, std::min(arriving, pool), pool);
 }
@@ -292,13 +297,16 @@ std::vector<Buffer> deep_ep_elastic(const DispatchShape& shape, Payload payload,
       kept("DeepEP host workspace", "12,820,528", Bytes{kWorkspaceBytes}, Backing::kPinnedHost)};
 }
 
-std::vector<Buffer> pplx(const DispatchShape& shape, Payload payload, std::int64_t data_parallel) {
+std::vector<Buffer> pplx(const DispatchShape& shape, Payload payload,
+                         std::int64_t tensor_parallel) {
   check_shape("pplx", shape);
-  ShapeCheck{"pplx"}.between("data-parallel ranks", data_parallel, 1, shape.ranks).raise_if_any();
+  ShapeCheck{"pplx"}
+      .between("ranks of a tensor group", tensor_parallel, 1, shape.ranks)
+      .raise_if_any();
   constexpr std::int64_t kAlign = 16;
   constexpr std::int64_t kSignal = 8;
   constexpr std::int64_t kTables = 5;
-  const std::int64_t groups = shape.ranks / data_parallel;
+  const std::int64_t groups = shape.ranks / tensor_parallel;
   const std::int64_t token =
       align_up(value_bytes(shape, payload) + scale_bytes(shape, payload) + kInt, kAlign);
   const std::int64_t rows = product(local_experts(shape), groups, shape.tokens);
@@ -384,7 +392,7 @@ std::vector<Buffer> mega_moe(const DispatchShape& shape, Payload payload, std::i
   const std::int64_t local = local_experts(shape);
   const std::int64_t workspace =
       product(16, shape.experts) + product(8, local) + product(16, ring / 8) +
-      product(kInt, local, shape.ranks, shape.ranks, tokens) + product(12, ring);
+      product(kInt, local, shape.ranks, shape.ranks, tokens) + product(12, mega_pool(padded));
   return {
       kept("mega MoE buffer",
            "T x (H x b + H/32 + 12k) + R x ((H + I) x b + 4) + 16R x (H + I)/32 + k x T x H x 2 "

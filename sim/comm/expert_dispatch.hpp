@@ -83,8 +83,9 @@ std::vector<Buffer> deep_ep_elastic(const DispatchShape& shape, Payload payload,
 
 // --- Others
 
-// Perplexity's kernels between nodes, all from NVSHMEM's heap; `groups` of ranks with equal tokens.
-std::vector<Buffer> pplx(const DispatchShape& shape, Payload payload, std::int64_t data_parallel);
+// Perplexity's kernels between nodes, all from NVSHMEM's heap. Ranks of one tensor group have equal
+// tokens and send as one: `tensor_parallel` is their number (the kernels call it dp_size).
+std::vector<Buffer> pplx(const DispatchShape& shape, Payload payload, std::int64_t tensor_parallel);
 // FlashInfer and TensorRT-LLM over multi-node NVLink: queues a peer and channel; and one buffer
 // that every rank writes into.
 std::vector<Buffer> nvlink_two_sided(const DispatchShape& shape, int multiprocessors);

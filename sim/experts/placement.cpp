@@ -24,6 +24,31 @@ void check(const ExpertGroup& group) {
                             fmt::format("{} redundant experts would", group.redundant + more)});
 }
 
+// A table counted on another model says nothing of this one. Its widths expert_shares() checks.
+void check_table(const Routing& routing, const ExpertGroup& group) {
+  if (routing.kind != Routing::Kind::kTable) {
+    return;
+  }
+  Problems problems;
+  const auto complain = [&](const std::string& found, const std::string& expected) {
+    problems.add({"command line", "expert routing", found, expected, ""});
+  };
+  if (routing.table.size() != 1 && routing.table.size() != static_cast<std::size_t>(group.layers)) {
+    complain(fmt::format("{} rows", routing.table.size()),
+             fmt::format("{}, one a layer with experts, or one for all", group.layers));
+  }
+  for (std::size_t row = 0; row < routing.table.size(); ++row) {
+    const std::vector<double>& counts = routing.table[row];
+    const auto picked =
+        std::count_if(counts.begin(), counts.end(), [](double count) { return count > 0; });
+    if (picked < group.picks) {
+      complain(fmt::format("{} experts with a count in row {}", picked, row),
+               fmt::format("at least {}, as many as a token picks", group.picks));
+    }
+  }
+  problems.raise_if_any();
+}
+
 // Copies of each expert: one, and the redundant ones to whichever copy carries most.
 std::vector<std::int64_t> copies_of(const ExpertGroup& group, const std::vector<double>& loads) {
   std::vector<std::int64_t> copies(loads.size(), 1);
@@ -78,12 +103,21 @@ std::vector<std::size_t> packed(std::vector<Slot>& slots, std::size_t ranks) {
   return rank_of;
 }
 
-std::vector<double> mean_shares(const Routing& routing, const ExpertGroup& group, int layer) {
-  std::vector<double> mean(static_cast<std::size_t>(group.experts), 0);
+// A row a window.
+std::vector<std::vector<double>> shares_of_windows(const Routing& routing, const ExpertGroup& group,
+                                                   int layer) {
+  std::vector<std::vector<double>> rows;
   for (int window = 0; window < routing.windows; ++window) {
-    const auto shares = expert_shares(routing, layer, window, group.experts, group.picks);
+    rows.push_back(expert_shares(routing, layer, window, group.experts, group.picks));
+  }
+  return rows;
+}
+
+std::vector<double> mean_of(const std::vector<std::vector<double>>& rows) {
+  std::vector<double> mean(rows.front().size(), 0);
+  for (const std::vector<double>& row : rows) {
     for (std::size_t i = 0; i < mean.size(); ++i) {
-      mean[i] += shares[i] / routing.windows;
+      mean[i] += row[i] / static_cast<double>(rows.size());
     }
   }
   return mean;
@@ -97,8 +131,16 @@ double reached(double copies, std::int64_t picks) {
 
 }  // namespace
 
-std::vector<std::vector<double>> placement(const ExpertGroup& group,
-                                           const std::vector<double>& loads) {
+namespace {
+
+// Which rank computes which share of an expert's tokens, a copy an entry.
+struct Part {
+  std::size_t rank = 0;
+  std::size_t expert = 0;
+  double share = 0;
+};
+
+std::vector<Part> parts_of(const ExpertGroup& group, const std::vector<double>& loads) {
   check(group);
   OOMCAST_CHECK(loads.size() == static_cast<std::size_t>(group.experts), "{} loads", loads.size());
   const auto ranks = static_cast<std::size_t>(group.ranks);
@@ -120,11 +162,24 @@ std::vector<std::vector<double>> placement(const ExpertGroup& group,
       rank_of = packed(slots, ranks);
       break;
   }
-  std::vector<std::vector<double>> parts(ranks, std::vector<double>(loads.size(), 0));
+  std::vector<Part> parts;
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    parts[rank_of[i]][slots[i].expert] += 1.0 / static_cast<double>(copies[slots[i].expert]);
+    parts.push_back(
+        {rank_of[i], slots[i].expert, 1.0 / static_cast<double>(copies[slots[i].expert])});
   }
   return parts;
+}
+
+}  // namespace
+
+std::vector<std::vector<double>> placement(const ExpertGroup& group,
+                                           const std::vector<double>& loads) {
+  std::vector<std::vector<double>> rows(static_cast<std::size_t>(group.ranks),
+                                        std::vector<double>(loads.size(), 0));
+  for (const Part& part : parts_of(group, loads)) {
+    rows[part.rank][part.expert] += part.share;
+  }
+  return rows;
 }
 
 const RankLoad& ExpertLoad::worst() const { return ranks[static_cast<std::size_t>(worst_rank())]; }
@@ -138,6 +193,7 @@ int ExpertLoad::worst_rank() const {
 
 ExpertLoad expert_load(const Routing& routing, const ExpertGroup& group) {
   check(group);
+  check_table(routing, group);
   ExpertLoad out;
   out.even.copies = static_cast<double>(group.picks) / static_cast<double>(group.ranks);
   out.even.tokens = reached(out.even.copies, group.picks);
@@ -147,14 +203,17 @@ ExpertLoad expert_load(const Routing& routing, const ExpertGroup& group) {
   }
   out.ranks.assign(static_cast<std::size_t>(group.ranks), {});
   for (int layer = 0; layer < group.layers; ++layer) {
-    const auto parts = placement(group, mean_shares(routing, group, layer));
-    for (int window = 0; window < routing.windows; ++window) {
-      const auto shares = expert_shares(routing, layer, window, group.experts, group.picks);
-      for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-        const double copies =
-            std::inner_product(shares.begin(), shares.end(), parts[rank].begin(), 0.0);
-        if (copies > out.ranks[rank].copies) {
-          out.ranks[rank] = {copies, reached(copies, group.picks), layer, window};
+    const auto windows = shares_of_windows(routing, group, layer);
+    const std::vector<Part> parts = parts_of(group, mean_of(windows));
+    for (std::size_t window = 0; window < windows.size(); ++window) {
+      std::vector<double> copies(out.ranks.size(), 0);
+      for (const Part& part : parts) {
+        copies[part.rank] += windows[window][part.expert] * part.share;
+      }
+      for (std::size_t rank = 0; rank < copies.size(); ++rank) {
+        if (copies[rank] > out.ranks[rank].copies) {
+          out.ranks[rank] = {copies[rank], reached(copies[rank], group.picks), layer,
+                             static_cast<int>(window)};
         }
       }
     }

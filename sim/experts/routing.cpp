@@ -47,6 +47,10 @@ class RoutingReader {
     }
     if (text_.rfind("file:", 0) == 0) {
       const std::string path = text_.substr(5);
+      if (path.empty()) {
+        complain(text_, std::string{kForms});
+        problems_.raise_if_any();
+      }
       return routing_of_table(read_json_file(path), path);
     }
     if (text_.rfind("zipf:", 0) == 0) {
@@ -66,12 +70,11 @@ class RoutingReader {
 
   void read_zipf(std::string_view rest) {
     bool first = true;
-    while (first || !rest.empty()) {
-      const auto comma = rest.find(',');
+    for (std::size_t comma = 0; comma != std::string_view::npos; first = false) {
+      comma = rest.find(',');
       const std::string_view item = rest.substr(0, comma);
-      rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 1);
       first ? read_skew(item) : read_option(item);
-      first = false;
+      rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
     }
   }
 

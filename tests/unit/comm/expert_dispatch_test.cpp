@@ -145,13 +145,17 @@ TEST(DeepEp, ElasticBuffer) {
 }
 
 TEST(Dispatch, Pplx) {
-  // Combine out T x E x H x 4 = 939,524,096 (published); E_l x g x T = 16 x 1 x 128 = 2,048 rows x
-  // 28,672; dispatch (128 + 2,048) x (14,336 + 16); 8 x (128 + 16 + 16).
+  // One tensor group of 16 ranks sends as one, g = 1: combine out T x E x H x 4 = 939,524,096
+  // (published); E_l x g x T = 16 x 1 x 128 = 2,048 rows x 28,672; dispatch (128 + 2,048) x (14,336
+  // + 16); 8 x (128 + 16 + 16).
   const auto buffers = pplx(deepseek_v3(16, 128), Payload::kBf16, 16);
   const std::int64_t heap = 939'524'096 + 58'720'256 + 2'176 * 14'352 + 1'280;
   EXPECT_EQ(heap, 1'029'475'584);
   EXPECT_EQ(buffers[0].bytes, Bytes{3} * (512 * kMiB.count()));  // + 256 MiB, in steps
   EXPECT_EQ(buffers[1].bytes, 2 * kMiB);                         // 40,960 B
+  // 16 replicas of one rank: g = 16, 32,768 rows x 28,672 = 896 MiB and 32,896 x 14,352 = 450 MiB.
+  const auto replicas = pplx(deepseek_v3(16, 128), Payload::kBf16, 1);
+  EXPECT_EQ(replicas[0].bytes, Bytes{5} * (512 * kMiB.count()));  // 2.19 GiB + 256 MiB
 }
 
 TEST(Dispatch, NvlinkTwoSided) {
@@ -186,17 +190,22 @@ TEST(Dispatch, MegaMoeRings) {
   const DispatchShape shape{8, 6144, kV3Hidden, 256, 8};
   const std::int64_t rings = 786'432LL * (10'244 + 16 * 320);
   EXPECT_NEAR(static_cast<double>(rings), 8.06e9 + 4.03e9, 0.01e9);
-  const std::int64_t counters =
-      16 * 256 + 8 * 32 + 16 * (786'432 / 8) + 4LL * 32 * 64 * 6144 + 12LL * 786'432;
+  const std::int64_t counters = 16 * 256 + 8 * 32 + 16 * (786'432 / 8) + 4LL * 32 * 64 * 6144;
   const std::int64_t all = rings + 6144LL * 7'488 + 8LL * 6144 * 14'336 + counters;
   // n T = 49,152 rows arrive at most 8 times: 393,216 and padding, less than the limit.
   const std::int64_t pool = align_up(49'152LL * 8 + 32 * 191, 384);
   EXPECT_LT(pool, 786'432);
-  const std::int64_t clamped =
-      all - (786'432 - pool) * (10'244 + 16 * 320 + 2 + 12);  // 16 / 8 counters and 12 a row
+  // 16 / 8 counters a row of the ring, 12 bytes a row of the pool.
+  const std::int64_t clamped = all - (786'432 - pool) * (10'244 + 16 * 320 + 2) + 12 * pool;
   EXPECT_EQ(mega_moe(shape, Payload::kFp8, 3072)[0].bytes, align_up(Bytes{clamped}, 2 * kMiB));
   const DispatchShape wide{72, 6144, kV3Hidden, 288, 8};
   EXPECT_GT(mega_moe(wide, Payload::kFp8, 3072)[0].bytes.count(), rings);
+  // Sources of what comes back are kept for the whole pool, not for the ring: 72 x 6144 rows at
+  // most 4 times, and 4 x 191.
+  const std::int64_t whole = align_up(442'368LL * 4 + 4 * 191, 384);
+  const std::int64_t expected = rings + 6144LL * 7'488 + 8LL * 6144 * 14'336 + 16 * 288 + 8 * 4 +
+                                2LL * 786'432 + 4LL * 4 * 72 * 72 * 6144 + 12 * whole;
+  EXPECT_EQ(mega_moe(wide, Payload::kFp8, 3072)[0].bytes, align_up(Bytes{expected}, 2 * kMiB));
 }
 
 TEST(Dispatch, GatheredTokens) {

@@ -55,6 +55,25 @@ TEST(Placement, WhatDoesNotDivideIsRefusedWithWhatWould) {
   }
 }
 
+TEST(Load, TablesOfOtherModelsAreRefused) {
+  const auto load_of = [](const Json& table, std::int64_t picks, int layers) {
+    return expert_load(routing_of_table(table, "counts.json"),
+                       {4, 0, picks, 2, layers, Placing::kContiguous});
+  };
+  const Json two = {{1, 3, 0, 0}, {1, 1, 0, 0}};
+  EXPECT_NO_THROW((void)load_of(two, 2, 2));
+  EXPECT_NO_THROW((void)load_of(Json{1, 3, 0, 0}, 2, 5));
+  EXPECT_THROW((void)load_of(two, 2, 1), ConfigError);  // rows that no layer is for
+  EXPECT_THROW((void)load_of(two, 2, 3), ConfigError);
+  try {
+    // A token picks three experts: tokens that picked only two were not counted on this model.
+    (void)load_of(two, 3, 2);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.problems().size(), 2U) << error.what();
+  }
+}
+
 TEST(Load, EvenOnPaper) {
   // 256 experts, 8 picks, 16 ranks: half a copy a token; 1 - (15/16)^8 of the tokens.
   const ExpertLoad load = expert_load({}, group(256, 16, 8));

@@ -74,7 +74,8 @@ TEST(Routing, TableFromAFile) {
 TEST(Routing, WrongTextsAreRefused) {
   for (const char* text :
        {"", "zipf", "zipf:", "zipf:-1", "zipf:nan", "zipf:1,burst=0.5", "zipf:1,windows=0",
-        "zipf:1,seed=-1", "zipf:1,heat=2", "zipf:1e99", "file:/nowhere.json", "gauss:1"}) {
+        "zipf:1,seed=-1", "zipf:1,heat=2", "zipf:1,", "zipf:1,,seed=2", "file:", "zipf:1e99",
+        "file:/nowhere.json", "gauss:1"}) {
     EXPECT_THROW((void)parse_routing(text), ConfigError) << text;
   }
   const std::string path = testing::TempDir() + "routing_wrong.json";
