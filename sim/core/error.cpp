@@ -11,6 +11,16 @@ namespace {
 
 constexpr std::size_t kShownValue = 80;
 
+// A terminal obeys control characters: they are spelled out.
+void append_letter(std::string& out, char letter) {
+  const auto code = static_cast<unsigned char>(letter);
+  if (code < 0x20 || code == 0x7f) {
+    out += fmt::format("\\x{:02x}", code);
+  } else {
+    out += letter;
+  }
+}
+
 // One line, printable, bounded: a value may be 100 kB of binary junk.
 std::string shown(std::string_view value) {
   std::string out;
@@ -18,11 +28,19 @@ std::string shown(std::string_view value) {
     if (out.size() >= kShownValue) {
       return out + "…";
     }
-    const auto code = static_cast<unsigned char>(letter);
-    if (code < 0x20 || code == 0x7f) {
-      out += fmt::format("\\x{:02x}", code);
-    } else {
+    append_letter(out, letter);
+  }
+  return out;
+}
+
+// Lines of our own, which may quote what others wrote.
+std::string shown_lines(std::string_view text) {
+  std::string out;
+  for (const char letter : text) {
+    if (letter == '\n') {
       out += letter;
+    } else {
+      append_letter(out, letter);
     }
   }
   return out;
@@ -72,9 +90,9 @@ std::string to_string(const Problem& problem) {
   if (!problem.value.empty()) {
     out += "found `" + shown(problem.value) + "`, ";
   }
-  out += "expected " + problem.expected;
+  out += "expected " + shown_lines(problem.expected);
   if (!problem.hint.empty()) {
-    out += " (" + problem.hint + ")";
+    out += " (" + shown_lines(problem.hint) + ")";
   }
   return out;
 }

@@ -18,6 +18,12 @@ TEST(Problem, HostileValuesStayOneBoundedLine) {
   EXPECT_LT(line.size(), 400U);
 }
 
+TEST(Problem, TerminalsAreNotCommanded) {
+  // Hints quote what programs and files say; lines of a table stay lines.
+  const std::string line = to_string(Problem{"t", "p", "", "a\x1b[2J", "one\n\x1b]0;x\x07"});
+  EXPECT_EQ(line, "t: p: expected a\\x1b[2J (one\n\\x1b]0;x\\x07)");
+}
+
 TEST(Problems, AllAreReportedAtOnce) {
   Problems problems;
   problems.raise_if_any();
