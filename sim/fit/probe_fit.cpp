@@ -313,11 +313,17 @@ void fit_row(const Row& row, const std::vector<const ProbeSamples*>& runs, Probe
   }
 }
 
+std::string make_of(const ProbedCard& card) {
+  return fmt::format("{}, compute capability {}, {} SMs of {} threads{}", card.gpu,
+                     card.compute_capability, card.sm_count, card.threads_per_sm,
+                     card.mig ? ", a part (MIG)" : "");
+}
+
 void check_same(const std::vector<ProbeSamples>& runs) {
   Problems problems;
   for (const ProbeSamples& run : runs) {
-    if (run.card.gpu != runs.front().card.gpu) {
-      problems.add({run.source, "card.gpu", run.card.gpu, runs.front().card.gpu,
+    if (!run.card.same_make(runs.front().card)) {
+      problems.add({run.source, "card", make_of(run.card), make_of(runs.front().card),
                     "calibrate each card by itself"});
     }
     if (run.synthetic != runs.front().synthetic) {
@@ -330,8 +336,12 @@ void check_same(const std::vector<ProbeSamples>& runs) {
 }
 
 // Files by name alone: notes go into calibrations, which must not depend on where files lie.
+std::string file_name(const ProbeSamples& run) {
+  return std::filesystem::path(run.source).filename().string();
+}
+
 void add_notes(const ProbeSamples& run, ProbeFit& out) {
-  const std::string file = std::filesystem::path(run.source).filename().string();
+  const std::string file = file_name(run);
   for (const std::string& left_out : run.left_out) {
     out.notes.push_back(fmt::format("{}: not measured: {}", file, left_out));
   }
@@ -355,6 +365,23 @@ void add_notes(const ProbeSamples& run, ProbeFit& out) {
   }
 }
 
+// A run under two names is one run: counted twice it would only look more certain.
+void drop_copies(std::vector<const ProbeSamples*>& newest_first, ProbeFit& out) {
+  std::vector<const ProbeSamples*> kept;
+  for (const ProbeSamples* run : newest_first) {
+    const auto same = std::find_if(kept.begin(), kept.end(), [&](const ProbeSamples* other) {
+      return other->date == run->date && other->samples == run->samples;
+    });
+    if (same == kept.end()) {
+      kept.push_back(run);
+    } else {
+      out.notes.push_back(fmt::format("{}: the samples of {} again: counted once", file_name(*run),
+                                      file_name(**same)));
+    }
+  }
+  newest_first = std::move(kept);
+}
+
 }  // namespace
 
 ProbeFit fit_probes(const std::vector<ProbeSamples>& runs) {
@@ -369,6 +396,7 @@ ProbeFit fit_probes(const std::vector<ProbeSamples>& runs) {
     return std::pair(left->date, left->source) > std::pair(right->date, right->source);
   });
   ProbeFit out;
+  drop_copies(newest_first, out);
   for (const Row& row : rows()) {
     fit_row(row, newest_first, out);
   }

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <optional>
+#include <set>
 
 #include "sim/fit/guarded_file.hpp"
 
@@ -50,13 +52,29 @@ std::int64_t count_of(const JsonView& view, const char* key, std::int64_t most) 
   return view.integer(key, 0, most).value_or(0);
 }
 
-// "2026-11-30T07:35:00Z": digits where 'd' stands.
+// "2026-11-30T07:35:00Z": digits where 'd' stands, a day of the calendar and a time of it. The
+// newest run decides: a date that never comes would do so for ever.
 bool is_date(std::string_view text) {
   constexpr std::string_view kPattern = "dddd-dd-ddTdd:dd:ddZ";
-  return std::equal(text.begin(), text.end(), kPattern.begin(), kPattern.end(),
-                    [](char letter, char pattern) {
-                      return pattern == 'd' ? letter >= '0' && letter <= '9' : letter == pattern;
-                    });
+  const bool formed = std::equal(
+      text.begin(), text.end(), kPattern.begin(), kPattern.end(), [](char letter, char pattern) {
+        return pattern == 'd' ? letter >= '0' && letter <= '9' : letter == pattern;
+      });
+  if (!formed) {
+    return false;
+  }
+  const auto number = [&](std::size_t at, std::size_t digits) {
+    unsigned value = 0;
+    for (const char letter : text.substr(at, digits)) {
+      value = 10 * value + static_cast<unsigned>(letter - '0');
+    }
+    return value;
+  };
+  const std::chrono::year_month_day day{std::chrono::year{static_cast<int>(number(0, 4))},
+                                        std::chrono::month{number(5, 2)},
+                                        std::chrono::day{number(8, 2)}};
+  constexpr unsigned kLeapSecond = 60;
+  return day.ok() && number(11, 2) < 24 && number(14, 2) < 60 && number(17, 2) <= kLeapSecond;
 }
 
 ProbedCard read_card(const JsonView& card) {
@@ -65,14 +83,18 @@ ProbedCard read_card(const JsonView& card) {
               "free_bytes", "mig", "other_processes"},
              "a probed card");
   constexpr std::int64_t kMost = 1 << 20;
-  return {.gpu = required_text(card, "gpu", "the card's name, as nvidia-smi prints it"),
-          .sm_count = count_of(card, "sm_count", kMost),
-          .threads_per_sm = count_of(card, "threads_per_sm", kMost),
-          .compute_capability = required_text(card, "compute_capability", "e.g. \"9.0\""),
-          .total = bytes_of(card, "total_bytes"),
-          .free = bytes_of(card, "free_bytes"),
-          .mig = card.boolean("mig").value_or(false),
-          .other_processes = count_of(card, "other_processes", kMost)};
+  ProbedCard out = {.gpu = required_text(card, "gpu", "the card's name, as nvidia-smi prints it"),
+                    .sm_count = count_of(card, "sm_count", kMost),
+                    .threads_per_sm = count_of(card, "threads_per_sm", kMost),
+                    .compute_capability = required_text(card, "compute_capability", "e.g. \"9.0\""),
+                    .total = bytes_of(card, "total_bytes"),
+                    .free = bytes_of(card, "free_bytes"),
+                    .mig = card.boolean("mig").value_or(false),
+                    .other_processes = count_of(card, "other_processes", kMost)};
+  if (out.free > out.total) {
+    card.complain("free_bytes", "no more than total_bytes");
+  }
+  return out;
 }
 
 std::map<std::string, std::int64_t> read_counts(const JsonView& view) {
@@ -80,7 +102,8 @@ std::map<std::string, std::int64_t> read_counts(const JsonView& view) {
   for (const auto& [key, value] : view.raw().items()) {
     const auto count = view.integer(key, 0, kMostSetting);
     if (!is_name(key) || !count) {
-      view.complain(key, "a name of small letters with a whole number");
+      view.complain(key, fmt::format("a name of small letters with a whole number, at most {}",
+                                     kMostSetting));
     } else {
       out[key] = *count;
     }
@@ -93,7 +116,8 @@ std::map<std::string, double> read_values(const JsonView& view) {
   for (const auto& [key, value] : view.raw().items()) {
     const auto number = view.number(key);
     if (!is_name(key) || !number || !(std::abs(*number) <= kMostValue)) {
-      view.complain(key, "a name of small letters with a number");
+      view.complain(key,
+                    fmt::format("a name of small letters with a number, at most {:g}", kMostValue));
     } else {
       out[key] = *number;
     }
@@ -146,10 +170,14 @@ void read_samples(const JsonView& view, ProbeSamples& out) {
   }
   // One file can be wrong in a million places: the first few say enough.
   constexpr std::size_t kEnough = 20;
+  std::set<std::string> labels;
   for (std::size_t i = 0; i < rows->size() && view.problems().found().size() < kEnough; ++i) {
     const JsonView row((*rows)[i], view.source(), fmt::format("samples[{}]", i), view.problems());
     if (row.raw().is_object()) {
       out.samples.push_back(read_sample(row));
+      if (!labels.insert(label_of(out.samples.back())).second) {
+        row.complain("repeat", "one sample of each repeat", label_of(out.samples.back()));
+      }
     }
   }
 }

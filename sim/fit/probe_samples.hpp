@@ -38,6 +38,8 @@ struct ProbeSample {
   Bytes free_before;                     // of the card, around this repeat
   Bytes free_after;
   bool disturbed = false;  // something else used the card meanwhile: not to be fitted
+
+  friend bool operator==(const ProbeSample&, const ProbeSample&) = default;
 };
 
 struct ProbedCard {
@@ -49,6 +51,13 @@ struct ProbedCard {
   Bytes free;
   bool mig = false;
   std::int64_t other_processes = 0;
+
+  // Of the same make: name and what it computes with.
+  [[nodiscard]] bool same_make(const ProbedCard& other) const {
+    return gpu == other.gpu && sm_count == other.sm_count &&
+           threads_per_sm == other.threads_per_sm &&
+           compute_capability == other.compute_capability && mig == other.mig;
+  }
 };
 
 struct ProbeSamples {

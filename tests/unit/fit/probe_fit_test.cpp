@@ -157,6 +157,19 @@ TEST(ProbeFit, RefusesOneFormAndKeepsTheOthers) {
   EXPECT_NE(fit.refused.front().residuals.find("repeat 0"), std::string::npos);
 }
 
+TEST(ProbeFit, ARunUnderTwoNamesCountsOnce) {
+  ProbeSamples run = run_of("2026-11-01T00:00:00Z", "570.1");
+  add_graphs(run, 7.5);
+  ProbeSamples copy = run;
+  copy.source = "elsewhere/copy.json";
+  const ProbeFit once = fit_probes({run});
+  const ProbeFit twice = fit_probes({run, copy});
+  EXPECT_EQ(find(twice, "graph_node_kib")->evidence.samples,
+            find(once, "graph_node_kib")->evidence.samples);
+  ASSERT_FALSE(twice.notes.empty());
+  EXPECT_NE(twice.notes.front().find("counted once"), std::string::npos);
+}
+
 TEST(ProbeFit, OneCardAndOneOrigin) {
   ProbeSamples one = run_of("2026-11-01T00:00:00Z", "570.1");
   ProbeSamples other = run_of("2026-11-02T00:00:00Z", "570.1");
@@ -167,6 +180,14 @@ TEST(ProbeFit, OneCardAndOneOrigin) {
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.problems().size(), 2U);
+  }
+  // One name, another make: a slice of it, or another variant.
+  for (const auto& change : std::vector<void (*)(ProbedCard&)>{
+           [](ProbedCard& card) { card.mig = true; }, [](ProbedCard& card) { card.sm_count = 114; },
+           [](ProbedCard& card) { card.compute_capability = "8.0"; }}) {
+    ProbeSamples like = run_of("2026-11-02T00:00:00Z", "570.1");
+    change(like.card);
+    EXPECT_THROW(fit_probes({one, like}), ConfigError);
   }
 }
 

@@ -84,6 +84,34 @@ TEST(ProbeSamples, EditedAndTruncatedFilesAreRefused) {
   EXPECT_TRUE(problems_of(by_hand.dump()).empty());
 }
 
+TEST(ProbeSamples, DatesThatNeverComeAreRefused) {
+  for (const char* date :
+       {"9999-99-99T99:99:99Z", "2026-02-29T00:00:00Z", "2026-11-30T24:00:00Z",
+        "2026-11-30T00:60:00Z", "2026-13-01T00:00:00Z", "2026-00-01T00:00:00Z"}) {
+    ProbeSamples samples = small();
+    samples.date = date;
+    EXPECT_EQ(problems_of(probe_samples_json(samples).dump()).size(), 1U) << date;
+  }
+  ProbeSamples leap = small();
+  leap.date = "2028-02-29T23:59:60Z";
+  EXPECT_TRUE(problems_of(probe_samples_json(leap).dump()).empty());
+}
+
+TEST(ProbeSamples, ARepeatIsThereOnce) {
+  ProbeSamples samples = small();
+  samples.samples.push_back(samples.samples.front());
+  samples.samples.back().values["bytes"] *= 3;
+  const auto problems = problems_of(probe_samples_json(samples).dump());
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_NE(problems.front().hint.find("graph copies=0 nodes=64, repeat 2"), std::string::npos);
+}
+
+TEST(ProbeSamples, FreeIsWithinTheTotal) {
+  ProbeSamples samples = small();
+  samples.card.free = samples.card.total + Bytes{1};
+  EXPECT_EQ(problems_of(probe_samples_json(samples).dump()).size(), 1U);
+}
+
 TEST(ProbeSamples, SaysAllThatIsWrong) {
   Json json = Json::parse(probe_samples_json(small()).dump());
   json.erase("checksum");
