@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <iostream>
 #include <optional>
 #include <utility>
 
 #include "models/data.hpp"
+#include "models/gpu.hpp"
 #include "sim/cli/command.hpp"
 #include "sim/cli/probe_program.hpp"
 #include "sim/core/atomic_output.hpp"
@@ -19,6 +21,8 @@
 
 namespace oomcast::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 // The starts of the logs of which enough is known; why not, for the others.
 std::vector<CalibrationSample> samples_of(const std::vector<logs::EngineLog>& logs,
@@ -73,14 +77,48 @@ std::string table(const CalibrationFit& fit) {
   return out;
 }
 
-std::string written_to(const std::string& folder, const std::string& name) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) {
-    throw ConfigError(Problem{folder, "", "", "a folder that can be made", error.message()});
+// A folder that files can be put into, made before anything is measured for it. Goes again, with
+// what was made above it, if nothing was put there.
+class FilesFolder {
+ public:
+  explicit FilesFolder(std::string path) : path_(std::move(path)) {
+    std::error_code error;
+    for (fs::path at = fs::path(path_); !at.empty() && !fs::exists(at, error);
+         at = at.parent_path()) {
+      made_.push_back(at);
+    }
+    fs::create_directories(path_, error);
+    if (error) {
+      remove_made();
+      throw ConfigError(Problem{path_, "", "", "a folder that can be made", error.message()});
+    }
+    try {
+      const AtomicFile trial(file("calibration"));
+    } catch (const ConfigError&) {
+      remove_made();
+      throw;
+    }
   }
-  return (std::filesystem::path(folder) / name).string();
-}
+  ~FilesFolder() { remove_made(); }
+  FilesFolder(const FilesFolder&) = delete;
+  FilesFolder& operator=(const FilesFolder&) = delete;
+
+  [[nodiscard]] std::string file(const std::string& name) const {
+    return (fs::path(path_) / name).string();
+  }
+
+ private:
+  // Folders with something in them stay: remove() refuses them.
+  void remove_made() const {
+    std::error_code error;
+    for (const fs::path& at : made_) {
+      fs::remove(at, error);
+    }
+  }
+
+  std::string path_;
+  std::vector<fs::path> made_;  // innermost first
+};
 
 po::options_description options() {
   po::options_description options = log_options();
@@ -109,8 +147,24 @@ std::vector<std::string> words_of(const po::variables_map& values, const char* n
                                  : values[name].as<std::vector<std::string>>();
 }
 
-// Samples recorded before, or measured now and kept in the folder `out`.
-ProbeCalibration probed(const po::variables_map& values) {
+fit::ProbeSamples measured(const po::variables_map& values, const FilesFolder& folder) {
+  ProbeRun run;
+  if (values.count("probes") != 0) {
+    run.program = values["probes"].as<std::string>();
+  }
+  run.allow_shared = values["allow-shared"].as<bool>();
+  run.limit = std::chrono::seconds(values["time-limit"].as<std::int64_t>());
+  const std::string text = run_probes(run);
+  fit::ProbeSamples samples =
+      fit::parse_probe_samples(text, "samples of " + run.program.value_or("oomcast-probes"));
+  samples.source =
+      folder.file(as_file_name(fmt::format("samples-{}-{}", samples.card.gpu, samples.date)));
+  write_file_atomically(samples.source, text);
+  return samples;
+}
+
+// Samples recorded before, or measured now and kept in the folder whatever becomes of them.
+ProbeCalibration probed(const po::variables_map& values, const FilesFolder& folder) {
   std::vector<fit::ProbeSamples> runs;
   Problems problems;
   for (const std::string& path : words_of(values, "replay-samples")) {
@@ -122,58 +176,78 @@ ProbeCalibration probed(const po::variables_map& values) {
   }
   problems.raise_if_any();
   if (runs.empty()) {
-    ProbeRun run;
-    if (values.count("probes") != 0) {
-      run.program = values["probes"].as<std::string>();
-    }
-    run.allow_shared = values["allow-shared"].as<bool>();
-    run.limit = std::chrono::seconds(values["time-limit"].as<std::int64_t>());
-    const std::string text = run_probes(run);
-    runs.push_back(fit::parse_probe_samples(text, "samples.json"));
-    fit::ProbeSamples& measured = runs.back();
-    measured.source =
-        written_to(values["out"].as<std::string>(),
-                   as_file_name(fmt::format("samples-{}-{}", measured.card.gpu, measured.date)));
-    write_file_atomically(measured.source, text);
+    runs.push_back(measured(values, folder));
   }
-  return calibrate_from_probes(std::move(runs));
+  return calibrate_from_probes(std::move(runs), values["allow-shared"].as<bool>());
 }
 
 struct FromLogs {
   std::vector<logs::EngineLog> logs;
   std::vector<CalibrationSample> samples;  // refer to the logs
-  CalibrationFit fit;
+  std::vector<std::string> notes;
 };
 
-FromLogs fitted_logs(const po::variables_map& values, const Calibration& known) {
+FromLogs read_logs(const po::variables_map& values) {
   const ExplainOptions given = log_choices(values);
   FromLogs out;
   for (const std::string& path : words_of(values, "from-log")) {
     out.logs.push_back(logs::read_log(path));
   }
   Problems problems;
-  std::vector<std::string> notes;
-  out.samples = samples_of(out.logs, given, problems, notes);
+  out.samples = samples_of(out.logs, given, problems, out.notes);
   if (out.samples.empty()) {
     problems.raise_if_any();
   }
   for (const Problem& problem : problems.found()) {
-    notes.push_back("left out: " + to_string(problem));
+    out.notes.push_back("left out: " + to_string(problem));
   }
-  out.fit = fit_calibration(out.samples, known);
-  out.fit.notes = std::move(notes);
   return out;
+}
+
+CalibrationFit fitted(const FromLogs& logs, const Calibration& known) {
+  CalibrationFit fit = fit_calibration(logs.samples, known);
+  fit.notes = logs.notes;
+  return fit;
+}
+
+// The launch lines that are to show what changes, on a card.
+std::vector<DeploymentInput> shown_plans(const po::variables_map& values, const std::string& gpu) {
+  std::vector<DeploymentInput> out;
+  for (const std::string& line : words_of(values, "plan-launch")) {
+    DeploymentInput input;
+    input.launch_line = launch::launch_text(line);
+    input.gpu = gpu;
+    input.engine_version = values["engine-version"].as<std::string>();
+    input.model_config = values["model-config"].as<std::string>();
+    out.push_back(std::move(input));
+  }
+  return out;
+}
+
+// Which card it is going to be, the measurement tells: refused before it is a line that none takes.
+void check_shown_plans(const po::variables_map& values) {
+  for (DeploymentInput input : shown_plans(values, "")) {
+    std::optional<ConfigError> why;
+    for (const std::string& gpu : models::gpu_names()) {
+      input.gpu = gpu;
+      try {
+        resolve_input(input);
+        why.reset();
+        break;
+      } catch (const ConfigError& error) {
+        why = error;
+      }
+    }
+    if (why) {
+      throw ConfigError(*why);
+    }
+  }
 }
 
 // What the file changes in plans on its card.
 std::string changes(const po::variables_map& values, const Calibration& calibration) {
   std::string out;
-  for (const std::string& line : words_of(values, "plan-launch")) {
-    DeploymentInput input;
-    input.launch_line = launch::launch_text(line);
-    input.gpu = calibration.gpu;
-    input.engine_version = values["engine-version"].as<std::string>();
-    input.model_config = values["model-config"].as<std::string>();
+  for (const DeploymentInput& input : shown_plans(values, calibration.gpu)) {
     const AnyDeployment presets = resolve_input(input);
     AnyDeployment calibrated = presets;
     apply(calibration, calibrated.common());
@@ -201,36 +275,53 @@ void check_choices(const po::variables_map& values) {
   problems.raise_if_any();
 }
 
-int run(const po::variables_map& values) {
+int calibrate(const po::variables_map& values) {
   check_choices(values);
   if (values.count("data") != 0) {
     models::set_data_folder(values["data"].as<std::string>());
   }
-  std::optional<ProbeCalibration> probes;
-  if (values["from-probes"].as<bool>()) {
-    probes = probed(values);
-  }
+  // What can be wrong is found before minutes go into measuring.
+  check_shown_plans(values);
   std::optional<FromLogs> logs;
   if (values.count("from-log") != 0) {
-    logs = fitted_logs(values, probes ? probes->calibration : Calibration{});
+    logs = read_logs(values);
   }
-  const OrderedJson json = calibration_json({.logs = logs ? &logs->fit : nullptr,
+  const FilesFolder folder(values["out"].as<std::string>());
+  std::optional<ProbeCalibration> probes;
+  if (values["from-probes"].as<bool>()) {
+    probes = probed(values, folder);
+  }
+  std::optional<CalibrationFit> fit;
+  if (logs) {
+    fit = fitted(*logs, probes ? probes->calibration : Calibration{});
+  }
+  const OrderedJson json = calibration_json({.logs = fit ? &*fit : nullptr,
                                              .samples = logs ? &logs->samples : nullptr,
                                              .probes = probes ? &*probes : nullptr});
   const std::string text = json.dump(2) + "\n";
-  const std::string name = file_name(logs ? logs->fit.calibration : probes->calibration);
-  // Plans first: a launch line that is wrong leaves nothing behind.
+  const std::string name = file_name(fit ? fit->calibration : probes->calibration);
+  // Plans first: a launch line that is wrong leaves no calibration behind.
   const std::string changed = changes(values, parse_calibration(text, name));
-  const std::string path = written_to(values["out"].as<std::string>(), name);
+  const std::string path = folder.file(name);
   write_file_atomically(path, text);
   if (values["json"].as<bool>()) {
     std::cout << text;
     return kFits;
   }
-  std::cout << (probes ? probe_table(*probes) : "") << (logs ? table(logs->fit) : "")
-            << "Written to " << path << "\n"
+  std::cout << (probes ? probe_table(*probes) : "") << (fit ? table(*fit) : "") << "Written to "
+            << path << "\n"
             << changed;
   return kFits;
+}
+
+int run(const po::variables_map& values) {
+  int signal = 0;
+  try {
+    return calibrate(values);
+  } catch (const StoppedBySignal& stopped) {
+    signal = stopped.signal;
+  }
+  return std::raise(signal);
 }
 
 }  // namespace

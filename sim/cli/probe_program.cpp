@@ -7,13 +7,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "sim/cli/command.hpp"
 #include "sim/cli/progress.hpp"
 #include "sim/core/child_process.hpp"
 #include "sim/core/error.hpp"
@@ -57,7 +58,11 @@ class Remarks {
       }
     }
   }
-  [[nodiscard]] const std::string& last() const { return last_; }
+  // Of what is said so far, a line that nothing ended included.
+  [[nodiscard]] const std::string& last() {
+    take_line();
+    return last_;
+  }
 
  private:
   static constexpr std::size_t kLongest = 2000;
@@ -85,61 +90,117 @@ struct Ended {
   std::string out;
   std::string last_remark;
   int status = 0;
-  bool too_long = false;
+  std::string stopped;  // why it was ended before it did so itself
+  int signal = 0;       // that the user sent meanwhile
 };
 
-// Reads both outputs until they close.
-Ended read_to_end(ChildProcess& child, std::chrono::seconds limit) {
-  Ended ended;
-  Remarks remarks;
-  std::string chunk(std::size_t{1} << 16, '\0');
-  std::array<pollfd, 2> sources = {{{child.output(), POLLIN, 0}, {child.errors(), POLLIN, 0}}};
-  const Clock::time_point until = Clock::now() + limit;
-  while (sources[0].fd >= 0 || sources[1].fd >= 0) {
-    if (Clock::now() > until && !ended.too_long) {
-      ended.too_long = true;
-      child.ask_to_end();
+// Stops what the user stops; a measurement that goes on alone would hold the card.
+class StopSignals {
+ public:
+  StopSignals() : signal_(stop_on_signals()) {}
+  ~StopSignals() { stop_no_more(); }
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+  [[nodiscard]] int signal() const { return *signal_; }
+
+ private:
+  const volatile std::sig_atomic_t* signal_;
+};
+
+// A program, its two outputs and what they said so far.
+class Run {
+ public:
+  Run(ChildProcess& child, std::chrono::seconds limit)
+      : child_(child), until_(Clock::now() + limit), limit_(limit) {
+    sources_ = {{{child.output(), POLLIN, 0}, {child.errors(), POLLIN, 0}}};
+  }
+
+  // Until it ends. Its outputs say nothing of that: it may close them and go on, or leave them to
+  // a program of its own.
+  Ended to_end() {
+    constexpr std::chrono::seconds kPatience{5};
+    bool more = true;
+    while (more || !child_.has_ended()) {
+      const std::string why = why_stop();
+      if (ended_.stopped.empty() && !why.empty()) {
+        ended_.stopped = why;
+        ended_.signal = signals_.signal();
+        until_ = Clock::now() + kPatience;
+        child_.ask_to_end();
+      } else if (!ended_.stopped.empty() && Clock::now() > until_) {
+        break;
+      }
+      more = read_some();
     }
+    ended_.last_remark = remarks_.last();
+    if (child_.has_ended()) {
+      ended_.status = child_.wait();
+    }  // else it does not listen: the destructor kills it
+    return ended_;
+  }
+
+ private:
+  [[nodiscard]] std::string why_stop() const {
+    if (signals_.signal() != 0) {
+      return fmt::format("signal {}", signals_.signal());
+    }
+    if (!std::cmp_less(ended_.out.size(), kMaxJsonFileBytes)) {
+      return "more samples than a file holds";
+    }
+    return Clock::now() > until_ ? fmt::format("no end after {} s", limit_.count()) : "";
+  }
+
+  // Whether there was anything within a moment.
+  bool read_some() {
     constexpr int kTickMs = 200;
-    if (ended.too_long && Clock::now() > until + std::chrono::seconds(5)) {
-      return ended;  // it does not listen: the destructor kills it
+    if (::poll(sources_.data(), sources_.size(), kTickMs) <= 0) {
+      return false;
     }
-    if (::poll(sources.data(), sources.size(), kTickMs) < 0 && errno != EINTR) {
-      break;
-    }
-    for (pollfd& source : sources) {
-      if (source.fd < 0 || source.revents == 0) {
+    for (pollfd& source : sources_) {
+      if (source.revents == 0) {
         continue;
       }
-      const ssize_t got = ::read(source.fd, chunk.data(), chunk.size());
+      const ssize_t got = ::read(source.fd, chunk_.data(), chunk_.size());
       if (got <= 0) {
-        source.fd = -1;
-      } else if (&source == &sources[1]) {
-        remarks.take(std::string_view(chunk).substr(0, static_cast<std::size_t>(got)));
-      } else if (std::cmp_less(ended.out.size(), kMaxJsonFileBytes)) {
-        ended.out.append(chunk, 0, static_cast<std::size_t>(got));
+        source.fd = -1;  // poll() passes over it
+      } else if (&source == &sources_[1]) {
+        remarks_.take(std::string_view(chunk_).substr(0, static_cast<std::size_t>(got)));
+      } else if (ended_.stopped.empty()) {
+        ended_.out.append(chunk_, 0, static_cast<std::size_t>(got));
       }
     }
+    return true;
   }
-  ended.status = child.wait();
-  ended.last_remark = remarks.last();
-  return ended;
-}
+
+  ChildProcess& child_;
+  StopSignals signals_;
+  Clock::time_point until_;
+  std::chrono::seconds limit_;
+  std::array<pollfd, 2> sources_{};
+  std::string chunk_ = std::string(std::size_t{1} << 16, '\0');
+  Remarks remarks_;
+  Ended ended_;
+};
 
 Ended run_to_end(const std::vector<std::string>& words, std::chrono::seconds limit) {
+  Ended ended;
   try {
     ChildProcess child({.program = words.front(), .words = words, .pipe_errors = true});
-    return read_to_end(child, limit);
+    ended = Run(child, limit).to_end();
   } catch (const std::system_error& error) {
     refuse(error.what(), "a program that can be run");
   }
+  if (ended.signal != 0) {
+    throw StoppedBySignal{ended.signal};
+  }
+  return ended;
 }
 
 // Of a build folder that knows how to make the probes.
 void build_in(const fs::path& folder) {
   const Ended built = run_to_end({"cmake", "--build", folder.string(), "--target", kProgram},
                                  std::chrono::minutes(30));
-  if (built.status != 0) {
+  if (built.status != 0 || !built.stopped.empty()) {
     refuse("no oomcast-probes in this build", "a build with nvcc, or --probes PROGRAM",
            "configure again on a machine with CUDA 12.4 or newer");
   }
@@ -177,9 +238,8 @@ std::string run_probes(const ProbeRun& run) {
   // The program keeps the limit itself; one that does not is stopped.
   constexpr std::chrono::seconds kGrace{60};
   const Ended ended = run_to_end(words, run.limit + kGrace);
-  if (ended.too_long) {
-    refuse(fmt::format("no end after {} s", (run.limit + kGrace).count()), "probes that end",
-           ended.last_remark);
+  if (!ended.stopped.empty()) {
+    refuse(ended.stopped, "probes that end by themselves", ended.last_remark);
   }
   if (!WIFEXITED(ended.status) || WEXITSTATUS(ended.status) != 0) {
     refuse(WIFEXITED(ended.status)

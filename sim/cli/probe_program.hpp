@@ -13,9 +13,15 @@ struct ProbeRun {
   std::chrono::seconds limit{300};
 };
 
+// The user stopped the probes: nothing runs any more, and what is left to do is to end as a program
+// that was asked to.
+struct StoppedBySignal {
+  int signal = 0;
+};
+
 // Runs the probes as an ordinary user and returns the document of samples they print. Shows how
 // far they are on a terminal, stops them at the limit. Throws ConfigError with one line that says
-// why there is nothing: no GPU, no program, what the program complained of.
+// why there is nothing: no GPU, no program, what the program complained of; StoppedBySignal.
 std::string run_probes(const ProbeRun& run);
 
 }  // namespace oomcast::cli

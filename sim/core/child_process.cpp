@@ -83,6 +83,12 @@ ChildProcess::~ChildProcess() {
 
 void ChildProcess::ask_to_end() const { ::kill(pid_, SIGTERM); }
 
+bool ChildProcess::has_ended() const {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid != 0;
+}
+
 int ChildProcess::wait() {
   int status = 0;
   while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {

@@ -46,6 +46,7 @@ class ChildProcess {
   [[nodiscard]] int output() const { return out_.reading(); }
   [[nodiscard]] int errors() const { return err_.reading(); }
   void ask_to_end() const;
+  [[nodiscard]] bool has_ended() const;
   // Waits for its end; the status as waitpid() gives it.
   int wait();
 

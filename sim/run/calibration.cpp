@@ -111,6 +111,16 @@ void read_engine(const JsonView& view, Calibration& out) {
     }
   }
   out.engine_version = view.text("engine_version").value_or("");
+  const auto version = parse_version(out.engine_version);
+  if (view.has("engine_version") && !version) {
+    view.complain("engine_version", "a version, as 0.19.0");
+  }
+  if (out.engine && !view.has("engine_version") && !view.has("engine_version_range")) {
+    view.complain("engine_version", "the version of the engine it was measured with");
+  }
+  if (!view.has("engine") && (view.has("engine_version") || view.has("engine_version_range"))) {
+    view.complain("engine", "the engine that the version is of");
+  }
   const auto range = view.texts("engine_version_range");
   if (!range) {
     return;
@@ -119,6 +129,8 @@ void read_engine(const JsonView& view, Calibration& out) {
   const auto last = range->size() == 2 ? parse_version(range->back()) : std::nullopt;
   if (!first || !last || *first > *last) {
     view.complain("engine_version_range", "the first and the last version");
+  } else if (version && (*version < *first || *version > *last)) {
+    view.complain("engine_version_range", "versions with engine_version among them");
   } else {
     out.engine_versions = {*first, *last};
   }
@@ -229,15 +241,56 @@ void apply_graphs(const Calibration& calibration, EngineDeployment& deployment) 
 // Rates become shares of what the data sheet promises, as the roofline takes them.
 void apply_rates(const MeasuredRates& rates, models::GpuSpec& gpu) {
   const auto share = [](const std::optional<double>& measured, double whole, double& out) {
-    constexpr double kMost = 1.5;
     if (measured && whole > 0) {
-      out = std::min(*measured / whole, kMost);
+      out = *measured / whole;
     }
   };
   share(rates.gemm_bandwidth_1, gpu.bandwidth, gpu.bf16.bandwidth_share_large);
   share(rates.gemm_flops_256, gpu.bf16.peak_flops, gpu.bf16.flops_share_256);
   share(rates.gemm_flops_2048, gpu.bf16.peak_flops, gpu.bf16.flops_share_2048);
   share(rates.gemm_flops_8192, gpu.bf16.peak_flops, gpu.bf16.flops_share_8192);
+}
+
+// What a card of this make cannot have, whoever wrote it into the file.
+void check_values(const Calibration& calibration, EngineDeployment& deployment) {
+  const models::GpuSpec& card = deployment.gpu;
+  Problems problems;
+  const auto check = [&](const char* place, double value, double most, const char* unit) {
+    if (std::abs(value) > most) {
+      problems.add({calibration.source, place, fmt::format("{:.6g}", value),
+                    fmt::format("at most {:.6g} {}", most, unit),
+                    fmt::format("a {} has no more", card.name)});
+    }
+  };
+  const double total = to_mib(card.device_total);
+  const auto check_size = [&](const char* place, const std::optional<Bytes>& size, double share) {
+    check(place, to_mib(size.value_or(Bytes{0})), share * total, "MiB");
+  };
+  const Residuals& residuals = calibration.residuals;
+  check_size("memory.device_total_mib", calibration.device_total, kMostOfTotal);
+  check_size("memory.context_mib", calibration.context, 1);
+  check_size("memory.non_torch_mib", calibration.non_torch, 1);
+  check_size("memory.graphs_mib", calibration.graphs, 1);
+  check_size("memory.load_residual_mib", residuals.load, 1);
+  check_size("memory.activation_offset_mib", residuals.activation, 1);
+  check_size("memory.non_torch_residual_mib", residuals.non_torch, 1);
+  check_size("memory.collectives_residual_mib", residuals.collectives, 1);
+  check_size("memory.graph_residual_mib", residuals.graph, 1);
+  const MeasuredRates& rates = calibration.rates;
+  const double bandwidth = most_reached(card.bandwidth) * 1e-9;
+  const double flops = most_reached(card.bf16.peak_flops) * 1e-12;
+  check("rates.gemm_gb_s_1", rates.gemm_bandwidth_1.value_or(0) * 1e-9, bandwidth, "GB/s");
+  check("rates.gemm_tflops_256", rates.gemm_flops_256.value_or(0) * 1e-12, flops, "TFLOP/s");
+  check("rates.gemm_tflops_2048", rates.gemm_flops_2048.value_or(0) * 1e-12, flops, "TFLOP/s");
+  check("rates.gemm_tflops_8192", rates.gemm_flops_8192.value_or(0) * 1e-12, flops, "TFLOP/s");
+  problems.raise_if_any();
+  constexpr double kWhole = 0.9;
+  if (calibration.device_total && to_mib(*calibration.device_total) < kWhole * total) {
+    deployment.warnings.push_back(fmt::format(
+        "{} gives the card {:.0f} MiB, {:.0f} % of what a {} has: of a part of it (MIG)?",
+        calibration.source, to_mib(*calibration.device_total),
+        100 * to_mib(*calibration.device_total) / total, card.name));
+  }
 }
 
 }  // namespace
@@ -265,7 +318,11 @@ Calibration parse_calibration(std::string_view text, const std::string& source) 
   if (out.gpu.empty()) {
     view.complain("gpu", "the card it was measured on");
   }
-  out.synthetic = view.text("origin").value_or("") == "synthetic";
+  const std::string origin = view.text("origin").value_or("measured");
+  if (origin != "measured" && origin != "synthetic") {
+    view.complain("origin", "measured or synthetic");
+  }
+  out.synthetic = origin == "synthetic";
   read_engine(view, out);
   if (const auto memory = view.object("memory")) {
     read_memory(*memory, out);
@@ -284,6 +341,9 @@ Calibration parse_calibration(std::string_view text, const std::string& source) 
 void apply(const Calibration& calibration, EngineDeployment& deployment) {
   const bool same_card = check_card_and_engine(calibration, deployment);
   check_version(calibration, deployment);
+  if (same_card) {
+    check_values(calibration, deployment);
+  }
   if (calibration.synthetic) {
     deployment.warnings.push_back(calibration.source + " is of a made-up device, not of a card");
   }

@@ -18,6 +18,7 @@
 // agree.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,6 +32,15 @@ namespace oomcast {
 // Bytes of the file's units.
 inline constexpr double kKibi = 1024;
 inline constexpr double kMebi = 1048576;
+
+// A card shows at most this much more than the catalog has of its make (error correction off), and
+// reaches at most this much of what its data sheet promises (clocks above the nominal ones).
+inline constexpr double kMostOfTotal = 1.1;
+inline constexpr double kMostOfDataSheet = 1.5;
+// Of what the data sheet promises; no bound where the catalog has no promise.
+constexpr double most_reached(double promised) {
+  return promised > 0 ? promised * kMostOfDataSheet : std::numeric_limits<double>::infinity();
+}
 
 // What the card's matrix products reach, bytes or FLOP a second; by rows of the smaller matrix.
 struct MeasuredRates {
@@ -65,9 +75,10 @@ Calibration read_calibration(const std::string& path);
 Calibration parse_calibration(std::string_view text, const std::string& source);
 
 // Puts the coefficients into the input of the startup. Throws ConfigError for another engine, for a
-// version too far from the measured ones and for a card that is not alike; a near version is used
-// with a warning. Of a card alike (compute capability, multiprocessors and their threads) only what
-// the driver does holds, context and graphs, with a warning.
+// version too far from the measured ones, for a card that is not alike and for values that no card
+// of its make can have; a near version, and less memory than the make has, are used with a warning.
+// Of a card alike (compute capability, multiprocessors and their threads) only what the driver does
+// holds, context and graphs, with a warning.
 void apply(const Calibration& calibration, EngineDeployment& deployment);
 
 }  // namespace oomcast

@@ -19,9 +19,12 @@ struct ProbeCalibration {
   std::vector<fit::ProbeSamples> runs;  // newest first
 };
 
-// Throws ConfigError for runs of different cards, a card that the catalog does not have, and where
-// no sample has its form, with the residuals.
-ProbeCalibration calibrate_from_probes(std::vector<fit::ProbeSamples> runs);
+// Throws ConfigError for runs of different cards, a card that the catalog does not have or has with
+// other multiprocessors, of a part of a card or one in use unless `allow_shared`, and where no
+// sample has its form, with the residuals. Values that no card of its make has are refused one by
+// one: they stay at their presets.
+ProbeCalibration calibrate_from_probes(std::vector<fit::ProbeSamples> runs,
+                                       bool allow_shared = false);
 
 // The section of a calibration file that a coefficient stands in; kNone: plans do not take it yet.
 enum class ProbeSection : std::uint8_t { kNone, kMemory, kRates };

@@ -6,6 +6,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -124,6 +125,43 @@ class Calibrate(unittest.TestCase):
         self.refuses("calibrate", "--from-probes", "--probes", self.program("echo '{'\n"),
                      mentions=["valid JSON"])
         self.refuses("calibrate", "--from-probes", "--probes", "./none", mentions=["./none"])
+
+    def test_programs_that_do_not_end_well(self):
+        # Its end is the end, whatever still holds its outputs, and its outputs are not its end.
+        program = self.program(f"cat '{SAMPLES[0]}'\nsleep 1000 &\necho $! > left\n")
+        self.works("calibrate", "--from-probes", "--probes", program, "--out", "held")
+        os.kill(int((self.root / "left").read_text()), signal.SIGKILL)
+        program = self.program("exec >&- 2>&-\nsleep 1\nexit 4\n")
+        self.refuses("calibrate", "--from-probes", "--probes", program, mentions=["exit code 4"])
+        # What it says last need not end in a newline, nor command the terminal.
+        program = self.program("printf 'no \\033[2Jcard' >&2\nexit 3\n")
+        message = self.refuses("calibrate", "--from-probes", "--probes", program, "--out", "new/er",
+                               mentions=["no \\x1b[2Jcard"])
+        self.assertNotIn("\x1b", message)
+        program = self.program("exec yes\n")
+        self.refuses("calibrate", "--from-probes", "--probes", program, mentions=["more samples"])
+
+    def test_a_signal_ends_the_probes_too(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            program = self.program("echo $$ > running\nmv running pid\nexec sleep 1000\n")
+            started = subprocess.Popen([PROGRAM, "calibrate", "--from-probes", "--probes",
+                                        str(program), "--out", "new"], cwd=self.root)
+            while not (self.root / "pid").exists():
+                self.assertIsNone(started.poll())
+            pid = int((self.root / "pid").read_text())
+            (self.root / "pid").unlink()
+            started.send_signal(number)
+            self.assertEqual(started.wait(), -number)
+            self.assertFalse(os.path.exists(f"/proc/{pid}"))
+            self.assertFalse((self.root / "new").exists())
+
+    def test_nothing_is_measured_in_vain(self):
+        program = self.program("touch measured\nexit 3\n")
+        (self.root / "file").write_text("")
+        for words in (["--out", "/proc/none"], ["--out", "file"], ["--from-log", "none.log"],
+                      ["--plan-launch", "vllm serve no/such-model"],
+                      ["--plan-launch", "vllm serve Qwen/Qwen3-8B --max-model-len 0"]):
+            self.refuses("calibrate", "--from-probes", "--probes", program, *words)
 
     def test_damaged_samples_and_calibrations(self):
         good = SAMPLES[0].read_text()

@@ -182,6 +182,81 @@ TEST(ProbeCalibration, CardsAlikeTakeWhatTheDriverDoes) {
   EXPECT_THROW(apply(probes.calibration, other.common()), ConfigError);
 }
 
+// A name is a promise: of its multiprocessors, and of being the whole card, alone.
+TEST(ProbeCalibration, CardsThatAreNotWhatTheirNameSaysAreRefused) {
+  const auto refused = [](void (*change)(fit::ProbedCard&), bool allow_shared) {
+    fit::ProbeSamples run = samples_of(1, 0);
+    change(run.card);
+    try {
+      calibrate_from_probes({run}, allow_shared);
+    } catch (const ConfigError&) {
+      return true;
+    }
+    return false;
+  };
+  for (const bool allow : {false, true}) {
+    EXPECT_TRUE(refused([](fit::ProbedCard& card) { card.sm_count = 3; }, allow));
+    EXPECT_TRUE(refused([](fit::ProbedCard& card) { card.compute_capability = "8.0"; }, allow));
+  }
+  const auto slice = [](fit::ProbedCard& card) {
+    card.mig = true;
+    card.sm_count = 16;
+  };
+  const auto busy = [](fit::ProbedCard& card) { card.other_processes = 3; };
+  EXPECT_TRUE(refused(slice, false));
+  EXPECT_TRUE(refused(busy, false));
+  EXPECT_FALSE(refused(slice, true));
+  EXPECT_FALSE(refused(busy, true));
+}
+
+TEST(ProbeCalibration, ValuesThatNoCardHasStayAtTheirPresets) {
+  const auto calibrated = [](double factor) {
+    fit::ProbeSamples run = samples_of(1, 0);
+    for (fit::ProbeSample& sample : run.samples) {
+      if (sample.probe == "gemm" || sample.probe == "context") {
+        for (auto& [name, value] : sample.values) {
+          value *= factor;
+        }
+      }
+    }
+    return calibrate_from_probes({run});
+  };
+  for (const double factor : {-1.0, 1e-13, 200.0}) {
+    const ProbeCalibration probes = calibrated(factor);
+    EXPECT_FALSE(probes.calibration.context) << factor;
+    EXPECT_FALSE(probes.calibration.rates.gemm_flops_2048) << factor;
+    EXPECT_TRUE(probes.calibration.device_total) << factor;
+    // What is written is read again.
+    EXPECT_NO_THROW(parse_calibration(file_of(probes), "c.json")) << factor;
+  }
+  EXPECT_TRUE(calibrated(1).calibration.context);
+}
+
+// The same of files written by hand.
+TEST(ProbeCalibration, PlansRefuseWhatNoCardHas) {
+  const auto apply_text = [](const std::string& section) {
+    AnyDeployment deployment = resolve_input(input_of("vllm serve Qwen/Qwen3-8B", "H100"));
+    apply(parse_calibration(R"({"schema": "oomcast.calibration/1",
+                               "gpu": "NVIDIA H100 80GB HBM3", )" +
+                                section + "}",
+                            "c.json"),
+          deployment.common());
+    return deployment.common().warnings;
+  };
+  for (
+      const char* section :
+      {R"("memory": {"context_mib": 500000})", R"("memory": {"device_total_mib": 100000})",
+       R"("memory": {"load_residual_mib": -1000000})", R"("memory": {"graphs_mib": 1000000})",
+       R"("rates": {"gemm_gb_s_1": 1e6})", R"("rates": {"gemm_tflops_256": 99999})",
+       R"("engine": "vllm", "engine_version": "abc")", R"("engine": "vllm")",
+       R"("engine_version": "0.19.0")", R"("origin": "dreamt")",
+       R"("engine": "vllm", "engine_version": "0.20.0", "engine_version_range": ["0.18.0", "0.19.0"])"}) {
+    EXPECT_THROW(apply_text(section), ConfigError) << section;
+  }
+  EXPECT_TRUE(apply_text(R"("memory": {"device_total_mib": 81000})").empty());
+  EXPECT_EQ(apply_text(R"("memory": {"device_total_mib": 40000})").size(), 1U);
+}
+
 TEST(ProbeCalibration, RefusesWhatHasNoFormWithItsResiduals) {
   fit::ProbeSamples run = samples_of(1, 0);
   std::erase_if(run.samples, [](const auto& sample) { return sample.probe != "graph"; });
