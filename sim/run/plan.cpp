@@ -27,6 +27,15 @@ auto gathered(Problems& problems, Read read) -> std::optional<decltype(read())> 
   }
 }
 
+// Without ranks that exchange tokens every one has all of them, however they choose.
+void warn_of_unused_routing(EngineDeployment& deployment) {
+  if (deployment.assumed.routing.kind != experts::Routing::Kind::kUniform &&
+      deployment.exchange.kind == Exchange::kNone) {
+    deployment.warnings.emplace_back(
+        "expert_routing changes nothing here: no ranks exchange tokens with experts");
+  }
+}
+
 }  // namespace
 
 AnyDeployment resolve_input(const DeploymentInput& input) {
@@ -43,8 +52,10 @@ AnyDeployment resolve_input(const DeploymentInput& input) {
     model = gathered(problems, [&] { return find_model(input, *launch); });
   }
   problems.raise_if_any();
-  return resolve_for_engine(std::move(*launch), std::move(*model), std::move(*gpu), input.card,
-                            *assumed);
+  AnyDeployment deployment = resolve_for_engine(std::move(*launch), std::move(*model),
+                                                std::move(*gpu), input.card, *assumed);
+  warn_of_unused_routing(deployment.common());
+  return deployment;
 }
 
 AnyDeployment resolve_for_engine(launch::Launch launch,

@@ -93,14 +93,14 @@ class ExchangeReader {
     return std::max(prompt, decodes);
   }
 
-  // One buffer for both kinds of kernels.
+  // One buffer for the kernels of the mode, which a role may use in part only.
   void set_deep_ep() {
     const std::string mode = deployment_.launch.text("deepep-mode").value_or("auto");
-    const bool normal = mode != "low_latency" && deployment_.role != Role::kDecode;
-    const bool low_latency = mode != "normal" && deployment_.role != Role::kPrefill;
+    const bool normal = mode != "low_latency";
+    const bool low_latency = mode != "normal";
     Bytes nvlink;
     Bytes rdma;
-    if (normal || mode == "normal") {
+    if (normal) {
       for (const DeepEpPass pass : {DeepEpPass::kDispatch, DeepEpPass::kCombine}) {
         const Queues queues = queues_of(pass);
         const std::int64_t token = 2 * out_.shape.hidden;
@@ -113,8 +113,9 @@ class ExchangeReader {
     if (low_latency) {
       rdma = std::max(rdma, comm::deep_ep_low_latency_hint(out_.shape));
     }
-    out_.kind = normal || mode == "normal" ? Exchange::kSparse : Exchange::kBatched;
-    deployment_.batched_decodes = low_latency;
+    const bool prefills = deployment_.role != Role::kDecode;
+    out_.kind = normal && (prefills || !low_latency) ? Exchange::kSparse : Exchange::kBatched;
+    deployment_.batched_decodes = low_latency && (!normal || deployment_.role != Role::kPrefill);
     out_.buffers = comm::deep_ep_buffer(nvlink, rdma);
   }
 

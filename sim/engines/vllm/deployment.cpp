@@ -51,6 +51,10 @@ class Resolver : private LaunchResolver<Deployment> {
     batch_limits();
     features();
     out_.exchange = expert_exchange(out_, problems_);
+    if (out_.rules.pplx_falls_back && out_.launch.text("all2all-backend") == "pplx") {
+      out_.warnings.emplace_back(
+          "--all2all-backend pplx is removed: taken as allgather_reducescatter, as vLLM does");
+    }
     graphs();
     torch_settings();
     models_own_rules();

@@ -23,8 +23,11 @@ std::int64_t kernel_width(std::int64_t hidden) {
   return found == kKernelWidths.end() ? hidden : *found;
 }
 
+constexpr const char* kAllGather = "allgather_reducescatter";
+
 std::string backend_of(const Deployment& deployment) {
-  return deployment.launch.text("all2all-backend").value_or("allgather_reducescatter");
+  const std::string named = deployment.launch.text("all2all-backend").value_or(kAllGather);
+  return named == "pplx" && deployment.rules.pplx_falls_back ? kAllGather : named;
 }
 
 bool is_batched(const std::string& backend) {
@@ -51,7 +54,7 @@ class ExchangeReader {
     if (fused) {
       out_.kind = Exchange::kSparse;
       out_.buffers = comm::mega_moe(out_.shape, out_.payload, mixture_.ffn->expert_width);
-    } else if (backend == "naive" || backend == "allgather_reducescatter") {
+    } else if (backend == "naive" || backend == kAllGather) {
       out_.kind = Exchange::kAllGather;
     } else if (backend.rfind("deepep", 0) == 0) {
       set_deep_ep();
@@ -135,7 +138,7 @@ class ExchangeReader {
     const std::string& backend = out_.backend;
     if (backend == "pplx") {
       set_batched();
-      out_.buffers = comm::pplx(out_.shape, out_.payload, deployment_.dp);
+      out_.buffers = comm::pplx(out_.shape, out_.payload, deployment_.tp);
     } else if (backend == "nixl_ep") {
       set_batched();
       const std::int64_t most = variable("VLLM_NIXL_EP_MAX_NUM_RANKS", 32, 1 << 16);

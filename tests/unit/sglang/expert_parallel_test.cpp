@@ -52,6 +52,21 @@ TEST(SglangExperts, DecodeNodes) {
   EXPECT_EQ(device_bytes(decode.exchange.buffers), 32 * kMiB + 2560 * kMiB);
 }
 
+// The mode alone sizes the buffer; the role says which of its kernels run.
+TEST(SglangExperts, TheModeSizesTheBuffer) {
+  const auto of = [](const std::string& role, const std::string& mode) {
+    return deployment("--tp 32 --dp 32 --disaggregation-mode " + role + " --deepep-mode " + mode);
+  };
+  const auto bytes = [](const Deployment& at) { return device_bytes(at.exchange.buffers); };
+  for (const char* mode : {"normal", "low_latency", "auto"}) {
+    EXPECT_EQ(bytes(of("prefill", mode)), bytes(of("decode", mode))) << mode;
+  }
+  EXPECT_GT(bytes(of("prefill", "auto")), bytes(of("prefill", "normal")));
+  EXPECT_EQ(of("prefill", "auto").exchange.kind, Exchange::kSparse);
+  EXPECT_EQ(of("decode", "auto").exchange.kind, Exchange::kBatched);
+  EXPECT_EQ(of("prefill", "low_latency").exchange.kind, Exchange::kBatched);
+}
+
 TEST(SglangExperts, EveryRankHoldsWholeSharedExpertsAndAttention) {
   // Weights of one rank: 4 of 288 routed experts in 58 layers (3 x 7168 x 2048 B each and scales),
   // one shared, attention, dense layers, embedding and head whole.

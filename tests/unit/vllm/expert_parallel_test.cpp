@@ -1,6 +1,9 @@
 // Replicas that exchange tokens with experts: what each backend makes, on paper.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "sim/core/error.hpp"
 #include "sim/run/plan.hpp"
 
@@ -34,6 +37,53 @@ TEST(VllmExperts, BuffersByBackend) {
   // 256 tokens: 3.555 GiB + 256 MiB.
   EXPECT_EQ(device_bytes(exchange_of("--all2all-backend deepep_low_latency").buffers),
             kGiB + 2 * kMiB + 32 * kMiB + 4 * kGiB);
+}
+
+TEST(VllmExperts, PplxSendsByTensorGroup) {
+  // 16 replicas: (256 + 65,536) x 7,184 (fp8 and scales) and (65,536 + 256 x 256) x 28,672 ...; two
+  // replicas of eight ranks send an eighth of the rows.
+  const std::string pplx = "--all2all-backend pplx";
+  const auto bytes_of = [&](const std::string& line, const std::string& version) {
+    DeploymentInput given = input("", "uniform", version);
+    given.launch_line = "vllm serve deepseek-ai/DeepSeek-V3 --max-model-len 32768 " + line + pplx;
+    return device_bytes(resolve_input(given).as<vllm::Deployment>()->exchange.buffers);
+  };
+  const Bytes wide = bytes_of(kWide, "0.12.0");
+  const Bytes narrow = bytes_of(
+      "--data-parallel-size 2 --tensor-parallel-size 8 --enable-expert-parallel ", "0.12.0");
+  EXPECT_GT(wide, narrow + kGiB);
+  // 65,536 rows and 256 x 256 of results, 28,672 B each: 3.5 GiB, and what is dispatched.
+  EXPECT_GT(wide, Bytes{2 * 65'536LL * 28'672});
+  EXPECT_LT(narrow, Bytes{2 * 65'536LL * 28'672});
+  // Later versions take all-gather for it and say so.
+  const AnyDeployment later = resolve_input(input(pplx, "uniform", "0.33.0"));
+  EXPECT_EQ(later.as<vllm::Deployment>()->exchange.kind, Exchange::kAllGather);
+  const auto& warnings = later.common().warnings;
+  EXPECT_TRUE(std::any_of(warnings.begin(), warnings.end(), [](const std::string& warning) {
+    return warning.find("pplx") != std::string::npos;
+  }));
+}
+
+TEST(VllmExperts, RoutingThatChangesNothingIsSaid) {
+  const auto said = [](const std::string& line, const std::string& routing) {
+    DeploymentInput given;
+    given.launch_line = line;
+    given.gpu = "H200";
+    given.assume = {"expert_routing=" + routing};
+    const AnyDeployment deployment = resolve_input(given);
+    const auto& warnings = deployment.common().warnings;
+    return std::any_of(warnings.begin(), warnings.end(), [](const std::string& warning) {
+      return warning.find("expert_routing") != std::string::npos;
+    });
+  };
+  for (const char* line : {"vllm serve Qwen/Qwen3-8B", "vllm serve Qwen/Qwen3-30B-A3B",
+                           "python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B",
+                           "trtllm-serve Qwen/Qwen3-8B"}) {
+    EXPECT_TRUE(said(line, "zipf:1")) << line;
+    EXPECT_FALSE(said(line, "uniform")) << line;
+  }
+  EXPECT_FALSE(said("vllm serve Qwen/Qwen3-30B-A3B --data-parallel-size 2 --enable-expert-parallel",
+                    "zipf:1"));
 }
 
 TEST(VllmExperts, BatchedExpertsBoundAStep) {
