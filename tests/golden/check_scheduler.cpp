@@ -24,17 +24,13 @@ std::string check_file(const std::string& path) {
       header.is_object() && header.contains("engine") && header["engine"].is_string()
           ? header["engine"].get<std::string>()
           : "";
-  std::string unsupported;
-  std::string found;
   if (engine == "vllm") {
-    const golden::Scenario scenario = golden::read_scenario(header, path, unsupported);
-    found = unsupported.empty() ? golden::check_recording(*in, path, scenario) : "";
-  } else if (engine == "sglang") {
-    found = golden::check_sglang_recording(*in, path, golden::read_sglang_scenario(header, path));
-  } else {
-    unsupported = fmt::format("engine \"{}\"", engine);
+    return golden::check_recording(*in, path, golden::read_scenario(header, path));
   }
-  return unsupported.empty() ? found : "not supported: " + unsupported;
+  if (engine == "sglang") {
+    return golden::check_sglang_recording(*in, path, golden::read_sglang_scenario(header, path));
+  }
+  return fmt::format("not supported: engine \"{}\"", engine);
 }
 
 }  // namespace

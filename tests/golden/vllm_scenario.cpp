@@ -147,6 +147,107 @@ void read_request(const JsonView& view, ScenarioRequest& request) {
   request.drafts = read_table(view, "drafts");
 }
 
+std::vector<std::int64_t> read_delays(const JsonView& view, std::string_view key) {
+  std::vector<std::int64_t> delays;
+  const Json* found = view.find(key);
+  for (const Json& delay : found != nullptr && found->is_array() ? *found : Json::array()) {
+    if (!delay.is_null() && (!delay.is_number_unsigned() || delay > (1U << 30))) {
+      view.complain(key, "steps");
+      break;
+    }
+    delays.push_back(delay.is_null() ? TransferScript::kNever : delay.get<std::int64_t>());
+  }
+  if (delays.empty()) {
+    view.complain(key, "at least one delay in steps");
+    delays.push_back(1);
+  }
+  return delays;
+}
+
+template <typename Choice>
+Choice read_choice(const JsonView& view, std::string_view key,
+                   std::initializer_list<std::pair<std::string_view, Choice>> choices) {
+  const std::string text = view.text(key).value_or("");
+  for (const auto& [name, choice] : choices) {
+    if (text == name) {
+      return choice;
+    }
+  }
+  std::string names;
+  for (const auto& [name, choice] : choices) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+  }
+  view.complain(key, names);
+  return choices.begin()->second;
+}
+
+void read_connector(const JsonView& view, Scenario& scenario) {
+  using Config = vllm::ConnectorConfig;
+  constexpr std::int64_t kMax = std::int64_t{1} << 40;
+  Config config;
+  config.kind = read_choice<Config::Kind>(
+      view, "connector",
+      {{"NixlConnector", Config::Kind::kNixl}, {"OffloadingConnector", Config::Kind::kOffloading}});
+  config.role = read_choice<Config::Role>(view, "role",
+                                          {{"kv_both", Config::Role::kBoth},
+                                           {"kv_producer", Config::Role::kProducer},
+                                           {"kv_consumer", Config::Role::kConsumer}});
+  config.load_failure_policy = read_choice<Config::LoadFailure>(
+      view, "load_failure_policy",
+      {{"fail", Config::LoadFailure::kFail}, {"recompute", Config::LoadFailure::kRecompute}});
+  config.host_buffer = view.text("buffer_device").value_or("cuda") == "cpu";
+  config.host_chunks = view.integer("host_chunks", 1, kMax).value_or(0);
+  config.bytes_per_token = Bytes{32};  // of the recorded stand-in model, in each group
+  if (const std::optional<JsonView> extra = view.object("extra")) {
+    config.bidirectional = extra->boolean("bidirectional_kv_xfer").value_or(false);
+    config.recompute_threshold =
+        Tokens{extra->integer("kv_recompute_threshold", 0, kMax).value_or(64)};
+    config.blocks_per_chunk = extra->integer("blocks_per_chunk", 1, 1024).value_or(1);
+    config.eviction_policy = extra->text("eviction_policy").value_or("lru") == "arc"
+                                 ? Config::Eviction::kArc
+                                 : Config::Eviction::kLru;
+    config.store_threshold = extra->integer("store_threshold", 0, kMax).value_or(0);
+    config.offload_prompt_only = extra->boolean("offload_prompt_only").value_or(true);
+    config.sync_load_budget = Bytes{extra->integer("sync_load_budget_bytes", 0, kMax).value_or(0)};
+  }
+  scenario.script.receive_delays = read_delays(view, "recv_delay");
+  scenario.script.send_delays = read_delays(view, "send_delay");
+  scenario.script.load_delays = read_delays(view, "load_delay");
+  scenario.script.store_delays = read_delays(view, "store_delay");
+  scenario.script.lease_steps = view.integer("lease_steps", 0, kMax).value_or(1);
+  scenario.config.connector = config;
+}
+
+void read_transfer(const JsonView& view, ScenarioRequest& request) {
+  constexpr std::int64_t kMax = std::int64_t{1} << 40;
+  const auto tokens = [&](std::string_view key) -> std::optional<Tokens> {
+    const std::optional<std::int64_t> found = view.integer(key, 0, kMax);
+    return found ? std::optional(Tokens{*found}) : std::nullopt;
+  };
+  using Remote = vllm::KvTransferParams::Remote;
+  if (view.has("remote")) {
+    request.spec.transfer.remote = read_choice<Remote>(
+        view, "remote", {{"prefill", Remote::kPrefill}, {"decode", Remote::kDecode}});
+  }
+  request.spec.transfer.remote_num_tokens = tokens("remote_num_tokens");
+  request.spec.transfer.max_load_tokens = tokens("max_load_tokens");
+  request.spec.transfer.max_offload_tokens = tokens("max_offload_tokens");
+  request.receive_delay = view.integer("recv_delay", 0, kMax);
+  request.send_delay = view.integer("send_delay", 0, kMax);
+  if (view.raw().contains("send_delay") && !view.has("send_delay")) {
+    request.send_delay = TransferScript::kNever;  // null: nobody fetches
+  }
+  const Json* fails = view.find("recv_fail");
+  request.receive_fails = fails != nullptr && fails->is_string();
+  for (const Json& block : fails != nullptr && fails->is_array() ? *fails : Json::array()) {
+    if (!block.is_number_unsigned()) {
+      view.complain("recv_fail", "\"request\" or indices of blocks");
+      break;
+    }
+    request.bad_blocks.push_back(block.get<std::size_t>());
+  }
+}
+
 // Equal priorities and arrival times go by the id as text.
 void rank_by_text(std::vector<ScenarioRequest>& requests) {
   std::vector<std::size_t> order(requests.size());
@@ -161,7 +262,7 @@ void rank_by_text(std::vector<ScenarioRequest>& requests) {
 
 }  // namespace
 
-Scenario read_scenario(const Json& header, const std::string& path, std::string& unsupported) {
+Scenario read_scenario(const Json& header, const std::string& path) {
   Problems problems;
   const JsonView view(header, path, "", problems);
   Scenario scenario;
@@ -178,11 +279,10 @@ Scenario read_scenario(const Json& header, const std::string& path, std::string&
   if (!config || !version) {
     return scenario;
   }
-  if (config->has("kv")) {
-    unsupported = "a KV connector (config.kv)";
-    return scenario;
-  }
   read_config(*config, scenario.config);
+  if (const std::optional<JsonView> kv = config->object("kv")) {
+    read_connector(*kv, scenario);
+  }
   scenario.config.rules = vllm::rules_for(*version);
   scenario.max_steps = view.integer("max_steps", 0, std::int64_t{1} << 40);
   if (const Json* derived = view.find("derived")) {
@@ -196,7 +296,9 @@ Scenario read_scenario(const Json& header, const std::string& path, std::string&
   scenario.requests.resize(requests->size());
   for (std::size_t i = 0; i < requests->size(); ++i) {
     ScenarioRequest& request = scenario.requests[i];
-    read_request(JsonView((*requests)[i], path, fmt::format("requests[{}]", i), problems), request);
+    const JsonView one((*requests)[i], path, fmt::format("requests[{}]", i), problems);
+    read_request(one, request);
+    read_transfer(one, request);
     request.spec.id = i;
     request.spec.prompt = request.prompt;
     request.spec.accept = request.accept;
@@ -208,8 +310,97 @@ Scenario read_scenario(const Json& header, const std::string& path, std::string&
   return scenario;
 }
 
+void ScriptedWorkers::receive(const vllm::Receive& receive, std::int64_t step) {
+  const ScenarioRequest& request = scenario_.requests[receive.id];
+  const std::vector<std::int64_t>& delays = scenario_.script.receive_delays;
+  const std::int64_t delay =
+      request.receive_delay ? *request.receive_delay : delays[receives_++ % delays.size()];
+  Pending pending{Pending::Kind::kReceive, step + delay, {receive.id, false, {}}, 0};
+  pending.received.failed = request.receive_fails;
+  const vllm::BlockIds& pulled = receive.blocks.front();
+  for (const std::size_t bad : request.bad_blocks) {
+    if (bad < pulled.size()) {
+      pending.received.bad_blocks.push_back(pulled[bad]);
+    }
+  }
+  pending_.push_back(pending);
+}
+
+void ScriptedWorkers::send(RequestId id, std::int64_t step) {
+  const ScenarioRequest& request = scenario_.requests[id];
+  const std::vector<std::int64_t>& delays = scenario_.script.send_delays;
+  const std::int64_t delay =
+      request.send_delay ? *request.send_delay : delays[sends_++ % delays.size()];
+  const std::int64_t lease = scenario_.script.lease_steps;
+  const std::int64_t held = delay == TransferScript::kNever ? lease : std::min(delay, lease);
+  pending_.push_back({Pending::Kind::kSend, step + held, {id, false, {}}, 0});
+}
+
+void ScriptedWorkers::start(const vllm::StepTransfers& transfers, std::int64_t step) {
+  for (const vllm::Receive& one : transfers.receives) {
+    receive(one, step);
+  }
+  for (const RequestId id : transfers.sends) {
+    send(id, step);
+  }
+  const auto delay_of = [](const std::vector<std::int64_t>& delays, vllm::JobId job) {
+    return delays[static_cast<std::size_t>(job) % delays.size()];
+  };
+  for (const vllm::LoadJob& load : transfers.loads) {
+    const std::int64_t delay =
+        load.synchronous ? 0 : delay_of(scenario_.script.load_delays, load.job);
+    pending_.push_back({load.synchronous ? Pending::Kind::kJob : Pending::Kind::kLoad,
+                        step + delay,
+                        {load.id, false, {}},
+                        load.job});
+  }
+  for (const vllm::StoreJob& store : transfers.stores) {
+    pending_.push_back({Pending::Kind::kJob,
+                        step + delay_of(scenario_.script.store_delays, store.job),
+                        {},
+                        store.job});
+  }
+  for (const vllm::JobId job : transfers.flushes) {
+    for (Pending& pending : pending_) {
+      const bool is_job =
+          pending.kind == Pending::Kind::kJob || pending.kind == Pending::Kind::kLoad;
+      if (is_job && pending.job == job) {
+        pending.due = std::min(pending.due, step);
+      }
+    }
+  }
+}
+
+const vllm::TransferReport& ScriptedWorkers::report(std::int64_t step) {
+  report_.clear();
+  received_.clear();
+  std::erase_if(pending_, [&](const Pending& pending) {
+    if (pending.due > step) {
+      return false;
+    }
+    switch (pending.kind) {
+      case Pending::Kind::kReceive:
+        report_.received.push_back(pending.received);
+        break;
+      case Pending::Kind::kSend:
+        report_.sent.push_back(pending.received.id);
+        break;
+      case Pending::Kind::kLoad:
+      case Pending::Kind::kJob:
+        report_.jobs.push_back(pending.job);
+        break;
+    }
+    if (pending.kind == Pending::Kind::kReceive || pending.kind == Pending::Kind::kLoad) {
+      received_.push_back(pending.received);
+    }
+    return true;
+  });
+  return report_;
+}
+
 ScenarioRun::ScenarioRun(const Scenario& scenario, bool detail)
-    : scheduler([&] {
+    : workers(scenario),
+      scheduler([&] {
         vllm::SchedulerConfig config = scenario.config;
         config.detail = detail;
         return config;
@@ -253,6 +444,7 @@ bool ScenarioRun::step() {
   }
   if (scheduler.idle()) {
     scheduler.drop_empty_batches();
+    batch_steps_.clear();
     if (next_arrival_ == by_arrival_.size()) {
       return false;
     }
@@ -261,7 +453,20 @@ bool ScenarioRun::step() {
   now = next_step_++;
   arrivals_and_aborts();
   plan = &scheduler.schedule();
-  output = scheduler.batches_in_flight() == scheduler.depth() ? &scheduler.complete() : nullptr;
+  output = nullptr;
+  report = nullptr;
+  if (scenario_.config.connector) {
+    workers.start(plan->transfers, now);
+    batch_steps_.push_back(now);
+    while_running = scheduler.transfers();
+  }
+  if (scheduler.batches_in_flight() == scheduler.depth()) {
+    if (scenario_.config.connector) {
+      report = &workers.report(batch_steps_.front());
+      batch_steps_.pop_front();
+    }
+    output = report != nullptr ? &scheduler.complete(*report) : &scheduler.complete();
+  }
   ++executed;
   return true;
 }

@@ -23,6 +23,7 @@ Scheduler::Impl::Impl(const SchedulerConfig& config)
       kv_(config),
       running_(slots_),
       waiting_(slots_, config.policy),
+      kv_waiting_(slots_, config.policy),
       depth_(pipeline_depth(config)),
       max_scheduled_(
           config.max_num_scheduled_tokens.value_or(config.max_num_batched_tokens).count()),
@@ -38,7 +39,8 @@ Scheduler::Impl::Impl(const SchedulerConfig& config)
       spaced_decodes_(config.async_scheduling && rules_.model_runner_v2 &&
                       config.pipeline_parallel_size > 1),
       pipeline_(static_cast<std::size_t>(depth_)),
-      last_prefill_step_(-prefill_interval_) {
+      last_prefill_step_(-prefill_interval_),
+      held_(slots_) {
   const bool drafts_with_kv = config.spec.method == SpecDecode::Method::kEagle ||
                               config.spec.method == SpecDecode::Method::kDraftModel;
   lookahead_ = drafts_with_kv ? speculative_ : 0;
@@ -54,7 +56,21 @@ Scheduler::Impl::Impl(const SchedulerConfig& config)
       mamba_block_ = group.block_size.count();
     }
   }
-  lane_possible_ = !config.detail && kv_.plain() && speculative_ == 0 &&
+  if (config.connector) {
+    connector_ = KvConnector::make(config, kv_.hash_block_size());
+    recompute_failed_loads_ =
+        config.connector->load_failure_policy == ConnectorConfig::LoadFailure::kRecompute;
+    defer_block_free_ = depth_ > 1 && config.connector->role != ConnectorConfig::Role::kProducer;
+    requires_delivery_ = config.connector->kind == ConnectorConfig::Kind::kNixl &&
+                         config.connector->role != ConnectorConfig::Role::kConsumer;
+    for (const KvGroup& group : config.groups) {
+      draft_step_blocks_ +=
+          speculative_ > 0 ? div_ceil(1 + speculative_ + lookahead_, group.block_size.count()) : 0;
+    }
+  }
+  tracks_tables_ = config.detail || connector_;
+  no_hit_.blocks.resize(kv_.num_groups());
+  lane_possible_ = !config.detail && !connector_ && kv_.plain() && speculative_ == 0 &&
                    config.pipeline_parallel_size == 1 && depth_ <= 2 && prefill_interval_ == 1 &&
                    kv_.block_size() <= 4096;
   if (lane_possible_) {
@@ -95,12 +111,22 @@ Added Scheduler::Impl::add(const RequestSpec& spec) {
   request.eligible_step = 0;
   request.shared_boundary = 0;
   request.prefill_chunk = false;
-  request.deferred = false;
+  request.waits_for_kv = false;
+  request.transfer = spec.transfer;
+  request.transfer_asked = false;
+  request.arrived = false;
+  request.load_failed = false;
+  request.was_preempted = false;
+  request.drops_stale = false;
+  request.last_batch = 0;
   request.status = Request::Status::kWaiting;
   request.lane = Request::Lane::kNone;
   request.accept.assign(spec.accept.begin(), spec.accept.end());
   request.draft_counts.assign(spec.drafts.begin(), spec.drafts.end());
   request.groups.resize(kv_.num_groups());
+  if (connector_) {
+    connector_->added(request);
+  }
   set_content(request, spec);
   waiting_.add(slot);
   return Added::kQueued;
@@ -109,7 +135,7 @@ Added Scheduler::Impl::add(const RequestSpec& spec) {
 void Scheduler::Impl::set_content(Request& request, const RequestSpec& spec) {
   request.chain.clear();
   request.chain.set_sizes(kv_.hash_block_size(), kv_.hash_lookahead());
-  if (!kv_.caching()) {
+  if (!kv_.caching() && !connector_) {
     request.indexable = kv_.plain() ? 0 : kAllIndexable;
     return;
   }
@@ -132,7 +158,7 @@ void Scheduler::Impl::set_content(Request& request, const RequestSpec& spec) {
   const bool all_shared =
       continues || (shared == request.prompt_len && spec.output_content.has_value());
   request.indexable =
-      all_shared || !kv_.plain()
+      all_shared || !kv_.plain() || connector_
           ? kAllIndexable
           : std::max<std::int64_t>(shared - kv_.hash_lookahead(), 0) / kv_.hash_block_size();
 }
@@ -143,18 +169,22 @@ bool Scheduler::Impl::abort(RequestId id) {
     return false;
   }
   const Slot slot = place->second;
-  Request& request = at(slot);
-  if (request.status == Request::Status::kRunning) {
+  if (at(slot).status == Request::Status::kEnded) {
+    return false;
+  }
+  if (at(slot).status == Request::Status::kRunning) {
     abort_in_lane(slot);
     stop_running(slot);
-    kv_.free(request);
-    ++frees_;
   } else {
-    waiting_.erase(slot);
-    deferred_ -= request.deferred ? 1 : 0;
+    leave_queue(slot);
   }
-  release_request(slot);
+  end_request(slot, KvConnector::End::kAborted);
   return true;
+}
+
+void Scheduler::Impl::leave_queue(Slot slot) {
+  (at(slot).waits_for_kv ? kv_waiting_ : waiting_).erase(slot);
+  at(slot).waits_for_kv = false;
 }
 
 // Takes a request out of the running list.
@@ -199,7 +229,10 @@ Derived Scheduler::Impl::derived() const {
           lookahead_,
           kv_.hash_lookahead(),
           kv_.eagle_drop(),
-          draft_slots_};
+          draft_slots_,
+          defer_block_free_,
+          requires_delivery_,
+          draft_step_blocks_};
 }
 
 PoolCounts Scheduler::Impl::blocks() const {
@@ -209,10 +242,14 @@ PoolCounts Scheduler::Impl::blocks() const {
 }
 
 std::optional<Stall> Scheduler::Impl::stall() {
-  if (running_.size() > 0 || waiting_.size() == 0 || work_in_flight() || plan_.requests > 0) {
+  if (running_.size() > 0 || waiting() == 0 || work_in_flight() || plan_.requests > 0 ||
+      transfers_pending() || held_.size() > 0) {
     return std::nullopt;
   }
-  Request& head = at(waiting_.front());
+  Request& head = at(kv_waiting_.size() > 0 ? kv_waiting_.front() : waiting_.front());
+  if (head.status == Request::Status::kRemote) {
+    return std::nullopt;  // its KV is on the way
+  }
   const std::int64_t needed = kv_.full_sequence_need(head, kv_.find_hit(head));
   return Stall{head.id, Blocks{needed}, Blocks{kv_.pool().free()}};
 }
@@ -256,11 +293,13 @@ std::uint64_t Scheduler::Impl::state_digest() const {
     digest_request(digest, at(slot));
   }
   digest.add_word(static_cast<std::uint64_t>(running_.size()));
-  for (Slot slot = waiting_.front(); slot != kNoSlot; slot = waiting_.after(slot)) {
-    digest_request(digest, at(slot));
+  for (const WaitingQueue* queue : {&waiting_, &kv_waiting_}) {
+    for (Slot slot = queue->front(); slot != kNoSlot; slot = queue->after(slot)) {
+      digest_request(digest, at(slot));
+    }
   }
   for (const std::int64_t number :
-       {waiting_.size(), step_, in_flight_, preemptions_, prefix_hit_tokens_, executed_steps_}) {
+       {waiting(), step_, in_flight_, preemptions_, prefix_hit_tokens_, executed_steps_}) {
     digest.add_word(static_cast<std::uint64_t>(number));
   }
   return digest.value();
@@ -270,23 +309,37 @@ void Scheduler::Impl::check_conservation() const {
   const kv::BlockPool& pool = kv_.pool();
   pool.check();
   std::vector<std::int32_t> references(static_cast<std::size_t>(pool.total()) + 1, 0);
-  for (Slot slot = running_.front(); slot != kNoSlot; slot = at(slot).next) {
-    for (const GroupTable& table : at(slot).groups) {
+  const auto count = [&](const Request& request) {
+    for (const GroupTable& table : request.groups) {
       for (const kv::BlockId block : table.blocks) {
         ++references[static_cast<std::size_t>(block)];
       }
+    }
+  };
+  for (const SlotList* list : {&running_, &held_}) {
+    for (Slot slot = list->front(); slot != kNoSlot; slot = at(slot).next) {
+      count(at(slot));
+    }
+  }
+  for (const WaitingQueue* queue : {&waiting_, &kv_waiting_}) {
+    for (Slot slot = queue->front(); slot != kNoSlot; slot = queue->after(slot)) {
+      count(at(slot));
+      // Only what a connector brought or is bringing.
+      OOMCAST_CHECK(at(slot).groups.front().blocks.empty() || at(slot).computed > 0 ||
+                        at(slot).status == Request::Status::kRemote,
+                    "request {} waits with {} blocks", at(slot).id,
+                    at(slot).groups.front().blocks.size());
+    }
+  }
+  for (const Fenced& fenced : fenced_) {
+    for (const kv::BlockId block : fenced.blocks) {
+      ++references[static_cast<std::size_t>(block)];
     }
   }
   for (kv::BlockId block = 1; block <= pool.total(); ++block) {
     const std::int32_t held = references[static_cast<std::size_t>(block)];
     OOMCAST_CHECK(held == pool.references(block), "block {} is in {} tables but has {} references",
                   block, held, pool.references(block));
-  }
-  for (Slot slot = waiting_.front(); slot != kNoSlot; slot = waiting_.after(slot)) {
-    for (const GroupTable& table : at(slot).groups) {
-      OOMCAST_CHECK(table.blocks.empty(), "request {} waits with {} blocks", at(slot).id,
-                    table.blocks.size());
-    }
   }
 }
 
@@ -298,7 +351,9 @@ Scheduler& Scheduler::operator=(Scheduler&&) noexcept = default;
 Added Scheduler::add(const RequestSpec& request) { return impl_->add(request); }
 bool Scheduler::abort(RequestId id) { return impl_->abort(id); }
 const StepPlan& Scheduler::schedule() { return impl_->schedule(); }
-const StepOutput& Scheduler::complete() { return impl_->complete(); }
+const StepOutput& Scheduler::complete(const TransferReport& report) {
+  return impl_->complete(report);
+}
 void Scheduler::drop_empty_batches() { impl_->drop_empty_batches(); }
 Derived Scheduler::derived() const { return impl_->derived(); }
 std::int64_t Scheduler::depth() const { return impl_->depth(); }
@@ -315,6 +370,7 @@ std::int64_t Scheduler::running() const { return impl_->running(); }
 std::int64_t Scheduler::waiting() const { return impl_->waiting(); }
 std::int64_t Scheduler::preemptions() const { return impl_->preemptions(); }
 Tokens Scheduler::prefix_hit_tokens() const { return Tokens{impl_->prefix_hit_tokens()}; }
+TransferCounts Scheduler::transfers() const { return impl_->transfers(); }
 std::optional<Stall> Scheduler::stall() const { return impl_->stall(); }
 std::uint64_t Scheduler::state_digest() const { return impl_->state_digest(); }
 void Scheduler::check_conservation() const { impl_->check_conservation(); }

@@ -7,6 +7,9 @@
 //     const StepOutput& out = scheduler.complete();  // output of the oldest batch
 //   }
 //
+// With a KV connector (connector.hpp) plans and outputs also say what is moved, and complete() is
+// told what has been.
+//
 // A "round" is schedule() and then, once the pipeline is full, complete(). While the state is
 // steady, advance_steady(n) performs n rounds at once with exactly the state that n single rounds
 // leave: block ids, free-list order, hashes, counters.
@@ -31,6 +34,7 @@
 #include "sim/core/content.hpp"
 #include "sim/core/units.hpp"
 #include "sim/engines/scheduling.hpp"
+#include "sim/engines/vllm/connector.hpp"
 #include "sim/engines/vllm/scheduler_config.hpp"
 
 namespace oomcast::vllm {
@@ -54,6 +58,7 @@ struct RequestSpec {
   // Speculative decoding: this request's own tables instead of the config's.
   std::span<const std::int32_t> accept;
   std::span<const std::int32_t> drafts;
+  KvTransferParams transfer;  // meant for the connector; without one it is passed over
 };
 
 // What became of add(). Everything but kQueued leaves no trace in the scheduler.
@@ -100,6 +105,8 @@ struct StepPlan : StepTotals {
   std::vector<std::int32_t> detail_blocks;
   std::vector<std::int32_t> detail_group_blocks;
 
+  StepTransfers transfers;  // with a connector
+
   PoolCounts blocks;  // while the step executes
 };
 
@@ -109,6 +116,8 @@ struct StepOutput {
   std::vector<RequestId> first_token;  // got their first output token
   std::vector<RequestId> finished;     // ended, in batch order; their blocks are freed
   std::vector<std::pair<RequestId, std::int32_t>> detail_sampled;  // with SchedulerConfig::detail
+  std::vector<Handoff> handoffs;  // of finished requests, which hold their blocks until sent
+  std::vector<RequestId> failed;  // ended because their KV did not arrive
 };
 
 using SteadyJump = SteadyRounds<PoolCounts>;
@@ -129,7 +138,10 @@ struct Derived {
   std::int64_t num_lookahead_tokens = 0;  // slots taken past the tokens of a step
   std::int64_t num_hash_lookahead_tokens = 0;
   bool eagle_block_drop = false;
-  std::int64_t draft_slots = 0;  // input tokens that drafting costs a request
+  std::int64_t draft_slots = 0;       // input tokens that drafting costs a request
+  bool defer_block_free = false;      // blocks a step in flight may write are freed with its output
+  bool requires_kv_delivery = false;  // output in flight of a preempted request is dropped
+  std::int64_t spec_decode_step_blocks = 0;  // kept free beside transfers for one draft step
 };
 
 class Scheduler {
@@ -145,8 +157,9 @@ class Scheduler {
   bool abort(RequestId id);
 
   const StepPlan& schedule();
-  // Needs batches_in_flight() > 0.
-  const StepOutput& complete();
+  // Needs batches_in_flight() > 0. The report is of transfers that were over by the end of that
+  // batch; a connector is needed for one that is not empty.
+  const StepOutput& complete(const TransferReport& report = {});
   // Drops empty batches from the pipeline; the engine does so when it falls idle.
   void drop_empty_batches();
 
@@ -154,7 +167,8 @@ class Scheduler {
   [[nodiscard]] std::int64_t depth() const;
   [[nodiscard]] std::int64_t batches_in_flight() const;
   [[nodiscard]] bool work_in_flight() const;  // a batch in flight scheduled something
-  [[nodiscard]] bool idle() const;            // no live request and no work in flight
+  // No live request, no work in flight, nothing held, no job to be reported.
+  [[nodiscard]] bool idle() const;
 
   // How many further rounds are certain to be alike: the same decodes, one token each, no
   // admission, prefill, preemption or finish. 0 while the pipeline is not full to depth() - 1.
@@ -170,7 +184,8 @@ class Scheduler {
   [[nodiscard]] std::int64_t running() const;
   [[nodiscard]] std::int64_t waiting() const;
   [[nodiscard]] std::int64_t preemptions() const;    // since the start
-  [[nodiscard]] Tokens prefix_hit_tokens() const;    // of all admissions
+  [[nodiscard]] Tokens prefix_hit_tokens() const;    // of all admissions, what arrived included
+  [[nodiscard]] TransferCounts transfers() const;    // proportional to what waits and is held
   [[nodiscard]] std::optional<Stall> stall() const;  // meaningful after schedule()
 
   // Digest of the complete state: requests, queues, tables, free-list order, hashes. Proportional

@@ -9,6 +9,7 @@
 #include "sim/core/error.hpp"
 #include "sim/core/units.hpp"
 #include "sim/core/version.hpp"
+#include "sim/engines/vllm/connector.hpp"
 
 namespace oomcast::vllm {
 
@@ -94,6 +95,7 @@ struct SchedulerConfig {
   double watermark = 0;
   std::int64_t prefill_schedule_interval = 1;
   SpecDecode spec;
+  std::optional<ConnectorConfig> connector;
   SchedulerRules rules;
   // Per-request detail in plans and outputs (what checkers need). Costs time proportional to the
   // running requests in each step and turns fast-forward off; decisions are the same.

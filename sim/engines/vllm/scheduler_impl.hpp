@@ -1,15 +1,19 @@
 // Inside of the scheduler. One class over several files: scheduler.cpp (requests, state),
-// scheduler_step.cpp (schedule), scheduler_output.cpp (complete), scheduler_lane.cpp
-// (fast-forward).
+// scheduler_step.cpp (schedule), scheduler_output.cpp (complete), scheduler_transfer.cpp (what a
+// connector adds to both), scheduler_lane.cpp (fast-forward).
 #pragma once
 
 #include <tsl/robin_map.h>
 
 #include <cstdint>
+#include <deque>
+#include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "sim/core/digest.hpp"
+#include "sim/engines/vllm/kv_connector.hpp"
 #include "sim/engines/vllm/scheduler.hpp"
 #include "sim/engines/vllm/scheduler_kv.hpp"
 #include "sim/engines/vllm/scheduler_lane.hpp"
@@ -25,7 +29,7 @@ class Scheduler::Impl {
   Added add(const RequestSpec& spec);
   bool abort(RequestId id);
   const StepPlan& schedule();
-  const StepOutput& complete();
+  const StepOutput& complete(const TransferReport& report);
   void drop_empty_batches();
   std::int64_t steady_steps(std::int64_t limit);
   [[nodiscard]] SteadyShape steady_shape() const;
@@ -35,10 +39,13 @@ class Scheduler::Impl {
   [[nodiscard]] std::int64_t depth() const { return depth_; }
   [[nodiscard]] std::int64_t batches_in_flight() const { return in_flight_; }
   [[nodiscard]] bool work_in_flight() const;
-  [[nodiscard]] bool idle() const { return live_.empty() && !work_in_flight(); }
+  [[nodiscard]] bool idle() const {
+    return live_.empty() && !work_in_flight() && !transfers_pending();
+  }
   [[nodiscard]] PoolCounts blocks() const;
   [[nodiscard]] std::int64_t running() const { return running_.size(); }
-  [[nodiscard]] std::int64_t waiting() const { return waiting_.size(); }
+  [[nodiscard]] std::int64_t waiting() const { return waiting_.size() + kv_waiting_.size(); }
+  [[nodiscard]] TransferCounts transfers() const;
   [[nodiscard]] std::int64_t preemptions() const { return preemptions_; }
   [[nodiscard]] std::int64_t prefix_hit_tokens() const { return prefix_hit_tokens_; }
   [[nodiscard]] std::optional<Stall> stall();
@@ -58,6 +65,7 @@ class Scheduler::Impl {
   };
   struct Batch {
     std::int64_t step = 0;
+    std::int64_t number = 0;  // of the batches that are not empty, from 1; 0: empty
     std::int64_t lane_tokens = 0;
     std::vector<Slot> lane_ends;  // lane members for which it is the last batch, in running order
     std::vector<Entry> entries;   // behind the lane
@@ -111,17 +119,29 @@ class Scheduler::Impl {
   void schedule_running(Budget& budget);
   // Tokens of a running request in this step, 0: none.
   std::int64_t running_tokens(const Request& request, const Budget& budget) const;
-  // Preempts until the slots are there; false if the request itself had to go. `behind` is the
-  // running request to go on with.
-  bool make_room(Slot slot, std::int64_t tokens, Budget& budget, Slot& behind);
+  enum class Room {
+    kMade,
+    kGone,  // the request itself had to go
+    kNone,  // the victim's blocks would not be free yet, so nobody is preempted
+  };
+  // Preempts until the slots are there. `behind` is the running request to go on with.
+  Room make_room(Slot slot, std::int64_t tokens, Budget& budget, Slot& behind);
   [[nodiscard]] Slot choose_victim() const;
   void take_back(Slot victim, Budget& budget);
   void preempt(Slot slot);
   void schedule_waiting(Budget& budget);
-  enum class Verdict { kAdmitted, kPassedOver, kStop };
+  enum class Verdict {
+    kAdmitted,    // or its transfer has started
+    kPassedOver,  // it keeps its place, those behind it have their turn
+    kStop,
+  };
+  // Visits a queue; false if admission stopped.
+  bool admit_from(WaitingQueue& queue, Budget& budget, std::int64_t& passed_over);
   Verdict try_admit(Slot slot, Budget& budget);
-  void admit(Slot slot, const PrefixHit& hit, std::int64_t tokens, std::int64_t drafts,
+  void admit(Slot slot, std::int64_t computed, std::int64_t tokens, std::int64_t drafts,
              Budget& budget);
+  [[nodiscard]] KvManager::Ask admission_ask(const PrefixHit& hit, std::int64_t external) const;
+  void leave_queue(Slot slot);
   [[nodiscard]] std::int64_t align_to_states(const Request& request, std::int64_t tokens,
                                              std::int64_t hit) const;
   [[nodiscard]] std::int64_t align_to_blocks(const Request& request, std::int64_t tokens,
@@ -143,6 +163,22 @@ class Scheduler::Impl {
   void finish(Slot slot);
   void propose_drafts(const Batch& done);
 
+  // scheduler_transfer.cpp
+  [[nodiscard]] bool transfers_pending() const;
+  // Puts a request whose KV arrived back among those that can be admitted; false: not arrived.
+  bool take_up(Request& request);
+  Verdict start_transfer(Slot slot, const PrefixHit& hit, std::int64_t external);
+  [[nodiscard]] std::int64_t reserved_blocks() const;
+  // The request has left its list: its blocks go, now or when nobody needs them any more.
+  void end_request(Slot slot, KvConnector::End end);
+  void free_blocks(Request& request);
+  void batch_is_over(const Batch& done);
+  void plan_transfers();
+  void find_failed_loads(const TransferReport& report);
+  void apply_report(const TransferReport& report);
+  void received(RequestId id);
+  void release_held(RequestId id);
+
   // scheduler_lane.cpp
   void enter_lane();
   void leave_lane();
@@ -163,6 +199,7 @@ class Scheduler::Impl {
   RequestSlots slots_;
   SlotList running_;
   WaitingQueue waiting_;
+  WaitingQueue kv_waiting_;               // KV on the way or here; looked at first
   tsl::robin_map<RequestId, Slot> live_;  // never iterated
 
   std::int64_t depth_;
@@ -182,13 +219,33 @@ class Scheduler::Impl {
   std::int64_t first_batch_ = 0;
   std::int64_t in_flight_ = 0;
   Batch* current_ = nullptr;               // while schedule() runs
-  std::vector<std::int64_t> table_sizes_;  // with detail: before this step, a row an entry
+  bool tracks_tables_ = false;             // with detail or a connector
+  std::vector<std::int64_t> table_sizes_;  // before this step, a row an entry
+  PrefixHit no_hit_;
 
   std::int64_t step_ = 0;
   std::int64_t executed_steps_ = 0;
   std::int64_t last_prefill_step_ = 0;
   bool prefill_capacity_bound_ = false;
-  std::int64_t deferred_ = 0;  // waiting requests that were passed over
+
+  std::unique_ptr<KvConnector> connector_;
+  bool recompute_failed_loads_ = false;
+  bool requires_delivery_ = false;      // output in flight of a preempted request is dropped
+  std::int64_t draft_step_blocks_ = 0;  // of one step with drafts
+  bool ended_since_schedule_ = false;
+  std::set<Slot> prefilling_;                      // in transfer, or admitted with prompt left
+  SlotList held_;                                  // ended requests that keep blocks
+  std::vector<Slot> failing_;                      // during one complete()
+  std::vector<KvConnector::Scheduled> scheduled_;  // during one schedule()
+  // Blocks given up that a batch in flight may still write, with that batch.
+  struct Fenced {
+    std::int64_t batch = 0;
+    std::vector<kv::BlockId> blocks;
+  };
+  bool defer_block_free_ = false;
+  std::deque<Fenced> fenced_;
+  std::int64_t batches_scheduled_ = 0;
+  std::int64_t batches_over_ = 0;
 
   Lane lane_;
   bool lane_possible_ = false;

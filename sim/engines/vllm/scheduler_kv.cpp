@@ -38,8 +38,11 @@ KvManager::KvManager(const SchedulerConfig& config)
                                                ? config.rules.unhashed_freed_first
                                                : config.rules.uncached_pool_freed_first) {
   const bool eagle = config.spec.method == SpecDecode::Method::kEagle;
-  hash_lookahead_ =
-      eagle && caching_ && rules_.lookahead_hashes && config.spec.lookahead_block_hashes ? 1 : 0;
+  // Whoever fills blocks by connector cannot know the token behind them.
+  hash_lookahead_ = eagle && caching_ && !config.connector && rules_.lookahead_hashes &&
+                            config.spec.lookahead_block_hashes
+                        ? 1
+                        : 0;
   eagle_drop_ = eagle && hash_lookahead_ == 0;
   watermark_blocks_ = static_cast<std::int64_t>(config.watermark *
                                                 static_cast<double>(config.num_gpu_blocks.count()));
@@ -161,9 +164,9 @@ std::int64_t KvManager::skipped_tokens(const Group& group, std::int64_t computed
   return 0;
 }
 
-bool KvManager::has_partial_hit(const Group& group, std::size_t hit_blocks,
-                                std::int64_t local) const {
-  return hit_blocks > 0 && local % group.block_size != 0;
+bool KvManager::has_partial_hit(const Request& request, const PrefixHit* hit, std::size_t g) const {
+  return hit != nullptr && !hit->blocks[g].empty() &&
+         (request.computed + hit->tokens) % groups_[g].block_size != 0;
 }
 
 std::int64_t KvManager::need(const Request& request, std::int64_t tokens, const PrefixHit* hit,
@@ -183,20 +186,20 @@ std::int64_t KvManager::need(const Request& request, std::int64_t tokens, const 
       }
     }
     if (group.align) {
-      blocks += need_align(request, g, main_tokens, found, computed);
+      blocks += need_align(request, g, main_tokens, hit);
     } else {
       const std::int64_t extra =
           group.type == KvGroup::Type::kMamba ? group.block_size * group.speculative_blocks : 0;
-      blocks += need_plain(request, g, tokens + extra, found, computed, cap);
+      blocks += need_plain(request, g, tokens + extra, hit, computed, cap);
     }
   }
   return blocks;
 }
 
 std::int64_t KvManager::need_plain(const Request& request, std::size_t g, std::int64_t tokens,
-                                   const std::vector<BlockId>& hit, std::int64_t computed,
-                                   bool cap) const {
+                                   const PrefixHit* prefix, std::int64_t computed, bool cap) const {
   const Group& group = groups_[g];
+  const std::vector<BlockId>& hit = hit_of(prefix, g);
   std::int64_t required = div_ceil(tokens, group.block_size);
   if (cap && group.admission_cap > 0) {
     required = std::min(required, group.admission_cap);
@@ -208,16 +211,17 @@ std::int64_t KvManager::need_plain(const Request& request, std::size_t g, std::i
   for (std::int64_t i = std::max<std::int64_t>(skipped - owned, 0); i < size(hit); ++i) {
     blocks += hit[index(i)] != kNullBlock && pool_.references(hit[index(i)]) == 0 ? 1 : 0;
   }
-  return blocks + (has_partial_hit(group, hit.size(), computed) ? 1 : 0);
+  return blocks + (has_partial_hit(request, prefix, g) ? 1 : 0);
 }
 
 std::int64_t KvManager::need_align(const Request& request, std::size_t g, std::int64_t main_tokens,
-                                   const std::vector<BlockId>& hit, std::int64_t computed) const {
+                                   const PrefixHit* prefix) const {
   const Group& group = groups_[g];
+  const std::vector<BlockId>& hit = hit_of(prefix, g);
   const GroupTable& table = request.groups[g];
   std::int64_t blocks = div_ceil(main_tokens, group.block_size) + group.speculative_blocks -
                         size(hit) - size(table.blocks);
-  const bool partial = has_partial_hit(group, hit.size(), computed) || table.partial_index >= 0;
+  const bool partial = has_partial_hit(request, prefix, g) || table.partial_index >= 0;
   if (partial) {
     blocks = std::max<std::int64_t>(blocks, 0) + 1;
   }
@@ -231,17 +235,24 @@ std::int64_t KvManager::need_align(const Request& request, std::size_t g, std::i
   return blocks;
 }
 
-std::int64_t KvManager::full_sequence_need(const Request& request, const PrefixHit& hit) {
+std::int64_t KvManager::full_sequence_need(const Request& request, const PrefixHit& hit,
+                                           std::int64_t external) {
   const std::int64_t full = std::min(request.known(), max_model_len_);
-  const std::int64_t computed = std::min(request.computed + hit.tokens, max_model_len_);
+  const std::int64_t computed = std::min(request.computed + hit.tokens + external, max_model_len_);
   return need(request, full, &hit, computed, full, rules_.admission_cap);
+}
+
+std::int64_t KvManager::remaining_need(const Request& request, std::int64_t tokens) const {
+  const std::int64_t full = std::min(tokens, max_model_len_);
+  return need(request, full, nullptr, request.computed, full, rules_.admission_cap);
 }
 
 Refusal KvManager::allocate(Request& request, const Ask& ask) {
   const std::int64_t local = request.computed + (ask.hit != nullptr ? ask.hit->tokens : 0);
-  const std::int64_t computed = std::min(local, max_model_len_);
+  const std::int64_t computed = std::min(local + ask.external, max_model_len_);
   const std::int64_t headroom = ask.headroom ? watermark_blocks_ : 0;
-  if (ask.full_sequence && full_sequence_need(request, *ask.hit) + headroom > pool_.free()) {
+  if (ask.full_sequence &&
+      full_sequence_need(request, *ask.hit, ask.external) + headroom > pool_.free()) {
     return Refusal::kFullSequence;
   }
   const std::int64_t main_tokens = computed + ask.new_tokens;
@@ -251,14 +262,15 @@ Refusal KvManager::allocate(Request& request, const Ask& ask) {
                  std::max<std::int64_t>(
                      computed - (rules_.window_freed_by_processed ? request.in_flight : 0), 0));
   }
-  if (need(request, slots, ask.hit, local, main_tokens, false) + headroom > pool_.free()) {
+  if (need(request, slots, ask.hit, computed, main_tokens, false) + headroom + ask.reserve >
+      pool_.free()) {
     return Refusal::kChunk;
   }
-  if (ask.hit != nullptr && !ask.hit->empty()) {
-    adopt_hit(request, *ask.hit);
+  if (ask.hit != nullptr && (!ask.hit->empty() || ask.external > 0)) {
+    adopt_hit(request, *ask.hit, ask.external);
   }
   append_blocks(request, slots, main_tokens);
-  if (caching_) {
+  if (caching_ && !ask.unpublished) {
     cache(request, std::min(main_tokens, request.known()));
   }
   return Refusal::kNone;
@@ -319,8 +331,8 @@ void KvManager::free_skipped_align(Request& request, std::size_t g, std::int64_t
   }
 }
 
-void KvManager::adopt_hit(Request& request, const PrefixHit& hit) {
-  const std::int64_t local = request.computed + hit.tokens;
+void KvManager::adopt_hit(Request& request, const PrefixHit& hit, std::int64_t external) {
+  const std::int64_t local = request.computed + hit.tokens + external;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const Group& group = groups_[g];
     GroupTable& table = request.groups[g];
@@ -334,10 +346,17 @@ void KvManager::adopt_hit(Request& request, const PrefixHit& hit) {
       table.blocks.push_back(found[index(i)]);
     }
     table.cached = size(table.blocks);
-    if (skipped < size(found) && local % group.block_size != 0) {
+    if (external == 0 && skipped < size(found) && local % group.block_size != 0) {
       table.partial_index = local / group.block_size;
       table.partial_source = found.back();
       table.cached = table.partial_index;
+    }
+  }
+  for (std::size_t g = 0; external > 0 && g < groups_.size(); ++g) {
+    GroupTable& table = request.groups[g];
+    const std::int64_t missing = div_ceil(local, groups_[g].block_size) - size(table.blocks);
+    if (missing > 0) {
+      pool_.take(missing, table.blocks);
     }
   }
 }
@@ -419,6 +438,27 @@ void KvManager::append_align(GroupTable& table, const Group& group, std::size_t 
     blocks.push_back(pool_.take());
   }
   table.allocated = true;
+}
+
+void KvManager::trim(Request& request, std::int64_t processed) {
+  if (!plain_) {
+    free_skipped(request, processed);
+  }
+}
+
+std::vector<BlockId> KvManager::surrender(Request& request) {
+  std::vector<BlockId> blocks;
+  for (GroupTable& table : request.groups) {
+    std::copy_if(table.blocks.begin(), table.blocks.end(), std::back_inserter(blocks),
+                 [](BlockId block) { return block != kNullBlock; });
+    table.clear();
+  }
+  return blocks;
+}
+
+void KvManager::free_fenced(const std::vector<BlockId>& blocks) {
+  BlockPool::Release release(pool_);
+  std::for_each(blocks.rbegin(), blocks.rend(), [&](BlockId block) { release(block); });
 }
 
 void KvManager::free(Request& request) {

@@ -64,14 +64,21 @@ class KvManager {
     std::int64_t new_tokens = 0;
     std::int64_t lookahead = 0;
     const PrefixHit* hit = nullptr;  // on admission
+    std::int64_t external = 0;       // tokens behind the hit that a connector brings
+    std::int64_t reserve = 0;        // blocks to leave to others
     bool full_sequence = false;      // all known tokens must fit now
     bool headroom = false;           // keep the watermark free
+    bool unpublished = false;        // hash nothing yet: the blocks are still to be filled
   };
   // Slots for `new_tokens` more tokens; tables, hashes and the free list change as the engine's do,
   // also on refusal (blocks outside windows are freed first).
   Refusal allocate(Request& request, const Ask& ask);
-  // Blocks that admission needs for the whole sequence, hits in the free list included.
-  std::int64_t full_sequence_need(const Request& request, const PrefixHit& hit);
+  // Blocks that admission needs for the whole sequence, hits in the free list included; `external`
+  // tokens behind the hit need no computing.
+  std::int64_t full_sequence_need(const Request& request, const PrefixHit& hit,
+                                  std::int64_t external = 0);
+  // Blocks that the request still needs to hold `tokens` tokens.
+  std::int64_t remaining_need(const Request& request, std::int64_t tokens) const;
   // Hashes the blocks of the first `tokens` tokens.
   void cache(Request& request, std::int64_t tokens);
   // The same for plain groups whose last full block ends at `tokens`, known tokens set aside.
@@ -80,6 +87,11 @@ class KvManager {
   // can start from.
   [[nodiscard]] std::int64_t state_boundary(std::int64_t tokens, std::int64_t unit) const;
   void free(Request& request);
+  // Takes the blocks out of the tables without freeing them, to be given back by free_fenced().
+  std::vector<kv::BlockId> surrender(Request& request);
+  void free_fenced(const std::vector<kv::BlockId>& blocks);
+  // Frees blocks outside of windows, `processed` tokens being done.
+  void trim(Request& request, std::int64_t processed);
   // After the last allocation of a step: copies' sources and targets are released.
   void step_ends();
   // Indexes the hashes that only the request knew; from now on all of its blocks are indexed.
@@ -113,18 +125,18 @@ class KvManager {
   void build_groups(const SchedulerConfig& config);
   void build_families(const SchedulerConfig& config);
   [[nodiscard]] std::int64_t skipped_tokens(const Group& group, std::int64_t computed) const;
-  [[nodiscard]] bool has_partial_hit(const Group& group, std::size_t hit_blocks,
-                                     std::int64_t local) const;
+  // Whether the hit ends inside a block of group g, which then is copied.
+  [[nodiscard]] bool has_partial_hit(const Request& request, const PrefixHit* hit,
+                                     std::size_t g) const;
   std::int64_t need(const Request& request, std::int64_t tokens, const PrefixHit* hit,
                     std::int64_t computed, std::int64_t main_tokens, bool cap) const;
   std::int64_t need_plain(const Request& request, std::size_t g, std::int64_t tokens,
-                          const std::vector<kv::BlockId>& hit, std::int64_t computed,
-                          bool cap) const;
+                          const PrefixHit* hit, std::int64_t computed, bool cap) const;
   std::int64_t need_align(const Request& request, std::size_t g, std::int64_t main_tokens,
-                          const std::vector<kv::BlockId>& hit, std::int64_t computed) const;
+                          const PrefixHit* hit) const;
   void free_skipped(Request& request, std::int64_t processed);
   void free_skipped_align(Request& request, std::size_t g, std::int64_t processed);
-  void adopt_hit(Request& request, const PrefixHit& hit);
+  void adopt_hit(Request& request, const PrefixHit& hit, std::int64_t external);
   void append_blocks(Request& request, std::int64_t tokens, std::int64_t main_tokens);
   void append_plain(GroupTable& table, const Group& group, std::size_t g, std::int64_t tokens);
   void append_align(GroupTable& table, const Group& group, std::size_t g, std::int64_t tokens);

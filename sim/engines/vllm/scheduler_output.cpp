@@ -6,7 +6,7 @@
 
 namespace oomcast::vllm {
 
-const StepOutput& Scheduler::Impl::complete() {
+const StepOutput& Scheduler::Impl::complete(const TransferReport& report) {
   OOMCAST_CHECK(in_flight_ > 0, "no batch in flight");
   if (in_flight_ != depth_) {
     leave_lane();  // the lane's counters assume a full pipeline
@@ -17,11 +17,20 @@ const StepOutput& Scheduler::Impl::complete() {
   output_.first_token.clear();
   output_.finished.clear();
   output_.detail_sampled.clear();
+  output_.handoffs.clear();
+  output_.failed.clear();
   first_batch_ = (first_batch_ + 1) % depth_;
   --in_flight_;
+  if (connector_) {
+    batch_is_over(done);
+    find_failed_loads(report);
+  }
   finish_lane_members(done);
   for (const Entry& entry : done.entries) {
     apply_entry(entry, done.step);
+  }
+  if (connector_) {
+    apply_report(report);
   }
   propose_drafts(done);
   if (lane_possible_ && in_flight_ == depth_ - 1) {
@@ -50,7 +59,8 @@ void Scheduler::Impl::apply_entry(const Entry& entry, std::int64_t step) {
   if (stale) {
     request.stale -= entry.tokens;
   }
-  if (!entry.yields) {
+  if (!entry.yields || request.status == Request::Status::kEnded ||
+      (stale && request.drops_stale)) {
     return;
   }
   const std::vector<std::int32_t>& own = request.accept;
@@ -107,13 +117,10 @@ void Scheduler::Impl::finish(Slot slot) {
   output_.finished.push_back(request.id);
   if (request.status == Request::Status::kRunning) {
     stop_running(slot);
-    kv_.free(request);
-    ++frees_;
   } else {
-    waiting_.erase(slot);
-    deferred_ -= request.deferred ? 1 : 0;
+    leave_queue(slot);
   }
-  release_request(slot);
+  end_request(slot, KvConnector::End::kFinished);
 }
 
 // update_draft_token_ids: what the drafter proposes after a step. With async scheduling the
@@ -124,7 +131,7 @@ void Scheduler::Impl::propose_drafts(const Batch& done) {
   }
   for (const Entry& entry : done.entries) {
     Request& request = at(entry.slot);
-    if (request.serial != entry.serial) {
+    if (request.serial != entry.serial || request.status == Request::Status::kEnded) {
       continue;
     }
     if (request.prefill_chunk) {

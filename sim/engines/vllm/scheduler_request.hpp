@@ -42,7 +42,8 @@ struct GroupTable {
 };
 
 struct Request {
-  enum class Status : std::uint8_t { kWaiting, kPreempted, kRunning };
+  // kRemote: blocks are allocated and being filled by a connector. kEnded: it only keeps blocks.
+  enum class Status : std::uint8_t { kWaiting, kPreempted, kRunning, kRemote, kEnded };
   // How far fast-forward keeps this request's counters (see scheduler_lane.hpp).
   enum class Lane : std::uint8_t { kNone, kMember, kDraining };
 
@@ -63,8 +64,17 @@ struct Request {
   std::int64_t eligible_step = 0;    // next_decode_eligible_step
   std::int64_t shared_boundary = 0;  // shared_prefix_boundary
   bool prefill_chunk = false;        // is_prefill_chunk
-  bool deferred = false;             // was passed over in the queue
+  bool waits_for_kv = false;         // is in the queue of those whose KV is on the way or here
   Status status = Status::kWaiting;
+
+  // With a connector.
+  KvTransferParams transfer;
+  bool transfer_asked = false;  // its one remote transfer was asked for
+  bool arrived = false;         // kRemote: reported, to be taken up
+  bool load_failed = false;     // of what was reported
+  bool was_preempted = false;   // comes back as a resumed request
+  bool drops_stale = false;     // `stale` tokens are dropped, nobody waits for them
+  std::int64_t last_batch = 0;  // number of the latest batch with it
 
   // Running list, and place in it: `order` grows along the list. Waiting list of fcfs alike.
   Slot next = kNoSlot;

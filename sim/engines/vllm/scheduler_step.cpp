@@ -27,6 +27,7 @@ const StepPlan& Scheduler::Impl::schedule() {
   plan_.detail.clear();
   plan_.detail_blocks.clear();
   plan_.detail_group_blocks.clear();
+  plan_.transfers.clear();
   table_sizes_.clear();
   current_ = &batch(in_flight_);
   current_->step = step_;
@@ -53,7 +54,7 @@ Scheduler::Impl::Budget Scheduler::Impl::start_budget() {
   Budget budget;
   budget.tokens = max_scheduled_;
   budget.input = max_batched_;
-  const std::int64_t requests = running_.size() + waiting_.size();
+  const std::int64_t requests = running_.size() + waiting();
   budget.threshold = config_.long_prefill_token_threshold.count();
   if (rules_.threshold_spares_lone_request) {
     budget.threshold = requests > 1 ? budget.threshold : 0;
@@ -104,17 +105,17 @@ void Scheduler::Impl::schedule_running(Budget& budget) {
       slot = request.next;
       continue;
     }
-    if (config_.detail) {
+    if (tracks_tables_) {
       for (const GroupTable& table : request.groups) {
         table_sizes_.push_back(static_cast<std::int64_t>(table.blocks.size()));
       }
     }
     Slot behind = kNoSlot;
-    if (!make_room(slot, tokens, budget, behind)) {
-      if (config_.detail) {
+    if (const Room room = make_room(slot, tokens, budget, behind); room != Room::kMade) {
+      if (tracks_tables_) {
         table_sizes_.resize(table_sizes_.size() - request.groups.size());
       }
-      if (by_priority_ && rules_.self_victim_continues) {
+      if (room == Room::kGone && by_priority_ && rules_.self_victim_continues) {
         slot = behind;
         continue;
       }
@@ -134,7 +135,8 @@ void Scheduler::Impl::schedule_running(Budget& budget) {
   }
 }
 
-bool Scheduler::Impl::make_room(Slot slot, std::int64_t tokens, Budget& budget, Slot& behind) {
+Scheduler::Impl::Room Scheduler::Impl::make_room(Slot slot, std::int64_t tokens, Budget& budget,
+                                                 Slot& behind) {
   Request& request = at(slot);
   std::int64_t passed_over = 0;
   while (true) {
@@ -146,9 +148,12 @@ bool Scheduler::Impl::make_room(Slot slot, std::int64_t tokens, Budget& budget, 
       for (; passed_over > 0 && behind != kNoSlot; --passed_over) {
         behind = at(behind).next;
       }
-      return true;
+      return Room::kMade;
     }
     const Slot victim = by_priority_ ? choose_victim() : running_.back();
+    if (defer_block_free_ && at(victim).last_batch > batches_over_) {
+      return Room::kNone;
+    }
     if (by_priority_) {
       const std::size_t before = current_->entries.size();
       take_back(victim, budget);
@@ -161,7 +166,7 @@ bool Scheduler::Impl::make_room(Slot slot, std::int64_t tokens, Budget& budget, 
     behind = request.next;
     preempt(victim);
     if (victim == slot) {
-      return false;
+      return Room::kGone;
     }
   }
 }
@@ -190,7 +195,7 @@ void Scheduler::Impl::take_back(Slot victim, Budget& budget) {
   }
   budget.tokens += place->tokens;
   budget.input += place->tokens + draft_slots_;
-  if (config_.detail) {
+  if (tracks_tables_) {
     const auto groups = static_cast<std::ptrdiff_t>(kv_.num_groups());
     const auto row = table_sizes_.begin() + (place - entries.begin()) * groups;
     table_sizes_.erase(row, row + groups);
@@ -202,8 +207,13 @@ void Scheduler::Impl::preempt(Slot slot) {
   Request& request = at(slot);
   stop_running(slot);
   kv_.publish(request);
-  kv_.free(request);
-  ++frees_;
+  free_blocks(request);
+  if (connector_) {
+    connector_->preempted(request);
+    prefilling_.erase(slot);
+    request.was_preempted = true;
+    request.drops_stale = requires_delivery_ || (request.drops_stale && request.stale > 0);
+  }
   request.status = Request::Status::kPreempted;
   request.computed = 0;
   request.drafts = 0;
@@ -222,41 +232,68 @@ void Scheduler::Impl::schedule_waiting(Budget& budget) {
   if (still_refused(budget.tokens)) {
     return;
   }
-  Slot slot = waiting_.front();
-  while (slot != kNoSlot && budget.tokens > 0 && budget.input > draft_slots_ &&
-         running_.size() < max_active_) {
-    const Slot behind = waiting_.after(slot);
-    const Verdict verdict = try_admit(slot, budget);
-    if (verdict == Verdict::kStop) {
-      break;
-    }
-    slot = behind;
+  std::int64_t passed_over = 0;
+  if (admit_from(kv_waiting_, budget, passed_over)) {
+    passed_over = 0;
+    admit_from(waiting_, budget, passed_over);
   }
   if (!budget.defer_prefills) {
-    prefill_capacity_bound_ = waiting_.size() > deferred_;
+    prefill_capacity_bound_ = waiting_.size() > passed_over;
   }
+}
+
+bool Scheduler::Impl::admit_from(WaitingQueue& queue, Budget& budget, std::int64_t& passed_over) {
+  Slot slot = queue.front();
+  while (slot != kNoSlot) {
+    if (budget.tokens <= 0 || budget.input <= draft_slots_ || running_.size() >= max_active_) {
+      return false;
+    }
+    const Slot behind = queue.after(slot);
+    const Verdict verdict = try_admit(slot, budget);
+    if (verdict == Verdict::kStop) {
+      return false;
+    }
+    passed_over += verdict == Verdict::kPassedOver ? 1 : 0;
+    slot = behind;
+  }
+  return true;
 }
 
 Scheduler::Impl::Verdict Scheduler::Impl::try_admit(Slot slot, Budget& budget) {
   Request& request = at(slot);
-  if (request.stale > 0) {
-    // Output of before the preemption is still to come; resuming now could compute its position
-    // twice.
-    deferred_ += request.deferred ? 0 : 1;
-    request.deferred = true;
+  if (request.status == Request::Status::kRemote && !take_up(request)) {
     return Verdict::kPassedOver;
   }
-  const PrefixHit& hit = kv_.find_hit(request);
-  request.shared_boundary = hit.shared_boundary;
-  if (budget.defer_prefills && hit.tokens < request.known() - 1) {
+  if (request.stale > 0 && !request.drops_stale) {
+    // Output of before the preemption is still to come; resuming now could compute its position
+    // twice.
+    return Verdict::kPassedOver;
+  }
+  const bool arrived = request.computed > 0;  // its KV was brought by a connector
+  const PrefixHit& hit = arrived ? no_hit_ : kv_.find_hit(request);
+  KvConnector::Match match;
+  if (!arrived) {
+    request.shared_boundary = hit.shared_boundary;
+    if (connector_) {
+      match = connector_->match(request, hit.tokens);
+    }
+  }
+  if (match.later) {
+    return Verdict::kPassedOver;
+  }
+  if (match.async) {
+    return start_transfer(slot, hit, match.tokens);
+  }
+  const std::int64_t computed = request.computed + hit.tokens + match.tokens;
+  if (budget.defer_prefills && computed < request.known() - 1) {
     return Verdict::kStop;
   }
   const std::int64_t left = std::min(budget.tokens, budget.input - draft_slots_);
-  std::int64_t tokens = request.known() - hit.tokens;
+  std::int64_t tokens = request.known() - computed;
   std::int64_t drafts = 0;
   const std::int64_t padded = 1 + speculative_;
   if (rules_.pads_spec_decode && speculative_ > 0 && tokens == 1 && !budget.prefill_scheduled &&
-      (!current_->entries.empty() || hit.tokens > 0) && hit.tokens + padded + 1 <= max_model_len_) {
+      (!current_->entries.empty() || computed > 0) && computed + padded + 1 <= max_model_len_) {
     if (padded > left) {
       return Verdict::kStop;
     }
@@ -270,7 +307,7 @@ Scheduler::Impl::Verdict Scheduler::Impl::try_admit(Slot slot, Budget& budget) {
     remember_refusal(slot, false, true, budget);  // a shorter hit leaves more to compute
     return Verdict::kStop;
   }
-  tokens = align_to_states(request, std::min(tokens, left), hit.tokens);
+  tokens = align_to_states(request, std::min(tokens, left), computed - request.computed);
   if (tokens == 0) {
     return Verdict::kStop;
   }
@@ -278,12 +315,9 @@ Scheduler::Impl::Verdict Scheduler::Impl::try_admit(Slot slot, Budget& budget) {
     tokens = 1;
     drafts = 0;
   }
-  KvManager::Ask ask;
+  KvManager::Ask ask = admission_ask(hit, match.tokens);
   ask.new_tokens = tokens;
   ask.lookahead = rules_.admission_lookahead ? lookahead_ : 0;
-  ask.hit = &hit;
-  ask.full_sequence = rules_.full_sequence_check && config_.scheduler_reserve_full_isl;
-  ask.headroom = rules_.watermark && running_.size() > 0;
   if (const Refusal refusal = kv_.allocate(request, ask); refusal != Refusal::kNone) {
     // A chunk behind a shorter hit ends earlier and may need fewer blocks.
     const bool whole = refusal == Refusal::kFullSequence;
@@ -292,16 +326,26 @@ Scheduler::Impl::Verdict Scheduler::Impl::try_admit(Slot slot, Budget& budget) {
     remember_refusal(slot, whole, firm, budget);
     return Verdict::kStop;
   }
-  admit(slot, hit, tokens, drafts, budget);
+  admit(slot, computed, tokens, drafts, budget);
+  if (connector_) {
+    connector_->allocated(request, match.tokens);
+  }
   return Verdict::kAdmitted;
 }
 
-void Scheduler::Impl::admit(Slot slot, const PrefixHit& hit, std::int64_t tokens,
+KvManager::Ask Scheduler::Impl::admission_ask(const PrefixHit& hit, std::int64_t external) const {
+  KvManager::Ask ask;
+  ask.hit = &hit;
+  ask.external = external;
+  ask.full_sequence = rules_.full_sequence_check && config_.scheduler_reserve_full_isl;
+  ask.headroom = rules_.watermark && running_.size() > 0;
+  return ask;
+}
+
+void Scheduler::Impl::admit(Slot slot, std::int64_t computed, std::int64_t tokens,
                             std::int64_t drafts, Budget& budget) {
   Request& request = at(slot);
-  waiting_.erase(slot);
-  deferred_ -= request.deferred ? 1 : 0;
-  request.deferred = false;
+  leave_queue(slot);
   running_.push_back(slot);
   request.order = next_order_++;
   if (first_loose_ == kNoSlot) {
@@ -309,16 +353,19 @@ void Scheduler::Impl::admit(Slot slot, const PrefixHit& hit, std::int64_t tokens
   }
   const bool resumed = request.status == Request::Status::kPreempted;
   request.status = Request::Status::kRunning;
-  request.computed = hit.tokens;
+  request.computed = computed;
   budget.tokens -= tokens;
   budget.input -= tokens + draft_slots_;
-  budget.prefill_admitted |= hit.tokens < request.known() - 1;
-  prefix_hit_tokens_ += hit.tokens;
-  plan_.admitted.push_back({request.id, resumed, Tokens{hit.tokens}});
-  if (config_.detail) {
+  budget.prefill_admitted |= computed < request.known() - 1;
+  prefix_hit_tokens_ += computed;
+  plan_.admitted.push_back({request.id, resumed, Tokens{computed}});
+  if (tracks_tables_) {
     table_sizes_.insert(table_sizes_.end(), kv_.num_groups(), 0);
   }
-  push_entry(slot, tokens, drafts, hit.tokens,
+  if (connector_ && computed + tokens < request.known()) {
+    prefilling_.insert(slot);
+  }
+  push_entry(slot, tokens, drafts, computed,
              resumed ? ScheduledRequest::Kind::kResumed : ScheduledRequest::Kind::kNew);
 }
 
@@ -338,7 +385,7 @@ void Scheduler::Impl::remember_refusal(Slot slot, bool full_sequence, bool firm,
   refused_.full_sequence = full_sequence;
   refused_.firm = firm;
   refused_.tokens_left = budget.tokens;
-  refused_.queued = running_.size() + waiting_.size();
+  refused_.queued = running_.size() + waiting();
 }
 
 // Whether the head of the queue was refused before and nothing has changed since that could let it
@@ -349,8 +396,8 @@ bool Scheduler::Impl::still_refused(std::int64_t tokens_left) const {
          at(head).serial == refused_.serial && at(head).known() == refused_.known &&
          refused_.frees == frees_ && refused_.insertions == kv_.pool().insertions() &&
          running_.size() > 0 && (refused_.firm || refused_.evictions == kv_.pool().evictions()) &&
-         (refused_.full_sequence || (refused_.tokens_left == tokens_left &&
-                                     refused_.queued == running_.size() + waiting_.size()));
+         (refused_.full_sequence ||
+          (refused_.tokens_left == tokens_left && refused_.queued == running_.size() + waiting()));
 }
 
 // Chunks of models with mamba groups end where states are cached.
@@ -424,17 +471,21 @@ void Scheduler::Impl::finish_schedule(const Budget& budget) {
   if (plan_.requests > 0) {
     ++executed_steps_;
   }
+  current_->number = plan_.requests > 0 ? ++batches_scheduled_ : 0;
   if (budget.prefill_scheduled || budget.prefill_admitted) {
     last_prefill_step_ = executed_steps_;
   }
   kv_.step_ends();
+  if (connector_) {
+    plan_transfers();
+  }
   for (Entry& entry : current_->entries) {
     advance_entry(entry);
     plan_.sampling_requests += entry.yields ? 1 : 0;
   }
   plan_.blocks = blocks();
   plan_.running = running_.size();
-  plan_.waiting = waiting_.size();
+  plan_.waiting = waiting();
   ++in_flight_;
   ++step_;
 }
@@ -462,6 +513,12 @@ void Scheduler::Impl::advance_entry(Entry& entry) {
   request.computed += entry.tokens;
   request.in_flight += entry.tokens;
   request.prefill_chunk = request.computed < request.known() + request.placeholders;
+  if (connector_) {
+    request.last_batch = current_->number;
+    if (!request.prefill_chunk) {
+      prefilling_.erase(entry.slot);
+    }
+  }
   entry.yields = !request.prefill_chunk;
   if (config_.async_scheduling && entry.yields) {
     request.placeholders += 1 + entry.drafts;
