@@ -210,7 +210,7 @@ class Cluster {
   }
 
   // Nothing can reach the server before. Decode servers do not reach each other but through clients
-  // that wait.
+  // that wait, and through requests that one of them loses.
   [[nodiscard]] std::optional<FineSpan> horizon(std::size_t number) {
     std::optional<FineSpan> until = outside();
     const auto bound = [&until](std::optional<FineSpan> at) {
@@ -222,7 +222,7 @@ class Cluster {
     for (std::size_t i = 0; i < servers_.size(); ++i) {
       Server& server = *servers_[i];
       if (i != number && server.awake &&
-          (server.role() == Role::kPrefill || desk_.is_closed_loop())) {
+          (server.role() == Role::kPrefill || desk_.is_closed_loop() || !setup_.faults.empty())) {
         bound(server.loop().next_at());
       }
     }
@@ -602,7 +602,11 @@ class Cluster {
                return journey.decode == number ||
                       (journey.prefill == number && !journey.handed_over);
              })) {
-          journeys_.at(id).decode == number ? lose(id, RequestOutcome::kFailed) : fail_transfer(id);
+          if (journeys_.at(id).decode == number) {
+            lose(id, RequestOutcome::kFailed);
+          } else {
+            fail_transfer(id);
+          }
         }
         break;
       case Fault::Kind::kDrop:

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "sim/engines/sglang/cache_plan.hpp"
+#include "sim/engines/vllm/kv_transfer.hpp"
 
 namespace oomcast::cluster {
 namespace {
@@ -16,6 +17,14 @@ constexpr const char* kPrefillLine = "--prefill line";
 constexpr const char* kDecodeLine = "--decode line";
 
 bool has_mla(const models::ModelSpec& model) { return sglang::has_mla(model); }
+
+std::int64_t kv_heads(const models::ModelSpec& model) {
+  std::int64_t heads = 1;
+  for (const models::LayerSpec& layer : model.layer_kinds) {
+    heads = std::max(heads, layer.attention.kv_heads);
+  }
+  return heads;
+}
 
 void check_role(const sglang::Deployment& deployment, sglang::Role role, const char* source,
                 const char* name, Problems& problems) {
@@ -73,14 +82,62 @@ void check_engines(const sglang::Deployment& prefill, const sglang::Deployment& 
   check_layout(prefill, decode, problems);
 }
 
+void check_role(const vllm::Deployment& deployment, bool prefill, const char* source,
+                Problems& problems) {
+  const auto transfer = vllm::kv_transfer(deployment.launch);
+  const char* role = prefill ? "kv_producer" : "kv_consumer";
+  if (!transfer || !vllm::plays(transfer->connector.role, prefill)) {
+    problems.add({source, "--kv-transfer-config",
+                  deployment.launch.json("kv-transfer-config") == nullptr
+                      ? "absent"
+                      : deployment.launch.json("kv-transfer-config")->dump(),
+                  fmt::format(R"({{"kv_connector":"NixlConnector","kv_role":"{}"}})", role),
+                  "or kv_both"});
+  }
+}
+
+// v1/nixl/base_worker.py and metadata.py: the handshake compares both sides (0.33.0; facts: vLLM
+// PD 4).
+void check_engines(const vllm::Deployment& prefill, const vllm::Deployment& decode,
+                   Problems& problems) {
+  check_role(prefill, true, kPrefillLine, problems);
+  check_role(decode, false, kDecodeLine, problems);
+  const auto refuse = [&](const char* flag, std::int64_t value, std::string expected,
+                          std::string reason) {
+    problems.add(
+        {kDecodeLine, flag, std::to_string(value), std::move(expected), std::move(reason)});
+  };
+  if (decode.block_size.count() % prefill.block_size.count() != 0) {
+    refuse("--block-size", decode.block_size.count(),
+           fmt::format("a multiple of the prefill line's {}", prefill.block_size.count()),
+           "blocks are moved in the prefill side's size");
+  }
+  const int most = std::max(prefill.tp, decode.tp);
+  const int least = std::min(prefill.tp, decode.tp);
+  if (most % least != 0) {
+    refuse("--tensor-parallel-size", decode.tp,
+           fmt::format("a divisor or a multiple of the prefill line's {}", prefill.tp),
+           fmt::format("e.g. {}", prefill.tp));
+  }
+  const std::int64_t heads = kv_heads(*prefill.model);
+  if (!has_mla(*prefill.model) && prefill.tp > decode.tp && prefill.tp > heads) {
+    problems.add({kPrefillLine, "--tensor-parallel-size", std::to_string(prefill.tp),
+                  fmt::format("at most {}, the KV heads", heads),
+                  "a decode server with fewer ranks cannot gather replicated heads"});
+  }
+  if (decode.pp > 1) {
+    refuse("--pipeline-parallel-size", decode.pp, "1", "NIXL does not pull into pipelines");
+  }
+}
+
 template <typename Prefill, typename Decode>
 void check_engines(const Prefill& prefill, const Decode& decode, Problems& problems) {
   const auto name = [](const EngineDeployment& deployment) {
     return std::string(launch::to_string(deployment.launch.engine));
   };
   problems.add({"command line", "--prefill and --decode",
-                fmt::format("{} and {}", name(prefill), name(decode)), "sglang and sglang",
-                "pairs of other engines are not modelled yet"});
+                fmt::format("{} and {}", name(prefill), name(decode)),
+                "two vllm lines with NIXL, or two sglang lines", "no other pair is modelled yet"});
 }
 
 void check_model(const EngineDeployment& prefill, const EngineDeployment& decode,

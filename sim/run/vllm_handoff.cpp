@@ -1,12 +1,17 @@
 #include "sim/run/vllm_handoff.hpp"
 
+#include <algorithm>
+
 namespace oomcast {
 
-vllm::KvTransferParams VllmHandoff::params() const {
-  vllm::KvTransferParams params;
-  params.remote = role_ == Role::kPrefill ? vllm::KvTransferParams::Remote::kDecode
-                                          : vllm::KvTransferParams::Remote::kPrefill;
-  return params;
+// The prefill side is asked for one token, which the client does not get.
+void VllmHandoff::enter(vllm::RequestSpec& spec) {
+  using Remote = vllm::KvTransferParams::Remote;
+  spec.transfer.remote = role_ == Role::kPrefill ? Remote::kDecode : Remote::kPrefill;
+  if (role_ == Role::kPrefill) {
+    spec.max_output = std::min(spec.max_output, Tokens{1});
+  }
+  quiet_rounds_ = 0;
 }
 
 void VllmHandoff::transferred(RequestId id) {
@@ -56,6 +61,10 @@ void VllmHandoff::note(const vllm::StepPlan& plan) {
 }
 
 void VllmHandoff::note(const vllm::StepOutput& output) {
+  if (!report_.received.empty() || !report_.sent.empty()) {
+    quiet_rounds_ = 0;
+    report_.clear();
+  }
   for (const vllm::Handoff& handoff : output.handoffs) {
     pieces_.push_back({handoff.id, handoff.tokens, true});
   }

@@ -33,13 +33,12 @@ class VllmHandoff final : public KvHandoff {
   }
   [[nodiscard]] TransferHold held() const override;
 
-  // The params with which a request of this side comes.
-  [[nodiscard]] vllm::KvTransferParams params() const;
+  // Makes of a request what comes to this side of it.
+  void enter(vllm::RequestSpec& spec);
   void note(const vllm::StepPlan& plan);
+  // Of a round that took the report: what was over since the one before.
   void note(const vllm::StepOutput& output);
-  // What has been over since the last report.
   [[nodiscard]] const vllm::TransferReport& report() const { return report_; }
-  void reported() { report_.clear(); }
 
   // Rounds without work or news so far: after two, under asynchronous scheduling the engine takes
   // results a round late, nothing happens before somebody else does something.

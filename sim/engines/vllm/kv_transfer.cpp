@@ -77,9 +77,9 @@ std::optional<KvTransfer> kv_transfer(const launch::Launch& launch, Problems& pr
   Config config(launch, problems);
   KvTransfer transfer;
   Connector& connector = transfer.connector;
-  connector.kind = config.choice<Connector::Kind>(
-      "kv_connector", "", {{"NixlConnector", Connector::Kind::kNixl}},
-      "other connectors are not modelled yet");
+  connector.kind = config.choice<Connector::Kind>("kv_connector", "",
+                                                  {{"NixlConnector", Connector::Kind::kNixl}},
+                                                  "other connectors are not modelled yet");
   connector.role = config.choice<Connector::Role>("kv_role", "",
                                                   {{"kv_both", Connector::Role::kBoth},
                                                    {"kv_producer", Connector::Role::kProducer},
@@ -89,8 +89,8 @@ std::optional<KvTransfer> kv_transfer(const launch::Launch& launch, Problems& pr
       "kv_load_failure_policy", "fail",
       {{"fail", Connector::LoadFailure::kFail}, {"recompute", Connector::LoadFailure::kRecompute}},
       "");
-  connector.host_buffer = config.choice<bool>("kv_buffer_device", "cuda",
-                                              {{"cuda", false}, {"cpu", true}}, "");
+  connector.host_buffer =
+      config.choice<bool>("kv_buffer_device", "cuda", {{"cuda", false}, {"cpu", true}}, "");
   config.off("kv_connector_extra_config.bidirectional_kv_xfer",
              "prefill servers that pull are not modelled in a cluster yet");
   transfer.lease = config.seconds("kv_connector_extra_config.kv_lease_duration", transfer.lease);

@@ -21,4 +21,10 @@ std::optional<KvTransfer> kv_transfer(const launch::Launch& launch, Problems& pr
 // The same of a launch that was found to be fine.
 std::optional<KvTransfer> kv_transfer(const launch::Launch& launch);
 
+// Whether a server of this role can be the prefill side, or the decode side, of a pair.
+constexpr bool plays(ConnectorConfig::Role role, bool prefill) {
+  return role == ConnectorConfig::Role::kBoth ||
+         (role == ConnectorConfig::Role::kProducer) == prefill;
+}
+
 }  // namespace oomcast::vllm
