@@ -7,8 +7,8 @@
 namespace oomcast::models {
 namespace {
 
-constexpr std::size_t kMostFiles = 4096;
-constexpr std::size_t kMostBytes = std::size_t{256} << 20;
+constexpr std::size_t kMostDataFiles = 4096;
+constexpr std::size_t kMostDataBytes = std::size_t{256} << 20;
 
 struct DataFolder {
   std::string path;
@@ -54,7 +54,7 @@ void set_data_folder(const std::string& path) {
     }
     std::string text = read_text_file(at->path().string());
     total += text.size();
-    if (folder.files.size() >= kMostFiles || total > kMostBytes) {
+    if (folder.files.size() >= kMostDataFiles || total > kMostDataBytes) {
       throw ConfigError(Problem{path, "", "more", "a data folder of at most 4096 files, 256 MiB",
                                 "give the folder that holds catalog/, gpus/ or engines/"});
     }

@@ -66,6 +66,13 @@ void read_attention(const JsonView& card, GpuSpec& gpu) {
     rates.decode_64_4k = share(*decode, "64x4k", rates.decode_64_4k);
     rates.decode_256_1k = share(*decode, "256x1k", rates.decode_256_1k);
   }
+  if (const auto others = efficiency->object("decode_attention_others")) {
+    const auto if_given = [&](const char* key) {
+      return others->has(key) ? share(*others, key, 0) : 0.0;
+    };
+    rates.decode_fp8_kv = if_given("fp8_kv");
+    rates.decode_flashinfer_fa2_fp8_kv = if_given("flashinfer_fa2_fp8_kv");
+  }
   if (const auto prefill = efficiency->object("prefill_attention")) {
     rates.prefill_1k = share(*prefill, "1k", rates.prefill_1k);
     rates.prefill_4k = share(*prefill, "4k", rates.prefill_4k);

@@ -30,6 +30,9 @@ struct AttentionRates {
   double decode_64_1k = 0.72;
   double decode_64_4k = 0.85;
   double decode_256_1k = 0.85;
+  // The same at (16, 8k) of other kernels and KV dtypes; 0: not measured.
+  double decode_fp8_kv = 0;
+  double decode_flashinfer_fa2_fp8_kv = 0;  // FlashInfer without TensorRT-LLM's kernels
   // Share of bf16 peak for prompts of 1k, 4k and 16k.
   double prefill_1k = 0.26;
   double prefill_4k = 0.53;

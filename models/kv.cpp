@@ -6,7 +6,7 @@ namespace {
 // Gathers the caches of layers in order.
 class Caches {
  public:
-  explicit Caches(const ShardPlan& plan) : plan_(plan) {}
+  explicit Caches(const ShardPlan& plan) : tp_(plan.attention_tp.value_or(plan.tp)) {}
 
   void add(const LayerSpec& layer, int number) {
     add(layer.attention, number);
@@ -37,7 +37,7 @@ class Caches {
     } else if (has_state(attention.kind)) {
       set_state(attention.state, cache);
     } else {
-      cache.kv_heads = std::max<std::int64_t>(1, attention.kv_heads / plan_.tp);
+      cache.kv_heads = std::max<std::int64_t>(1, attention.kv_heads / tp_);
       cache.head_dim = attention.head_dim;
       cache.v_head_dim = attention.v_head_dim;
       cache.indexer_bytes = bytes_of(DType::kBFloat16, attention.index_key).count();
@@ -50,12 +50,11 @@ class Caches {
 
   void set_state(const StateSpec& state, KvLayerSpec& cache) const {
     // Groups that tp does not divide are extended to one a rank (vLLM mamba_utils).
-    const std::int64_t groups = state.groups % plan_.tp == 0
-                                    ? state.groups
-                                    : std::max<std::int64_t>(state.groups, plan_.tp);
-    cache.conv_elements = (state.inner + groups * state.group_size) / plan_.tp *
+    const std::int64_t groups =
+        state.groups % tp_ == 0 ? state.groups : std::max<std::int64_t>(state.groups, tp_);
+    cache.conv_elements = (state.inner + groups * state.group_size) / tp_ *
                           std::max<std::int64_t>(state.kernel - 1, 0);
-    cache.recurrent_elements = state.heads / plan_.tp * state.head_rows * state.head_columns;
+    cache.recurrent_elements = state.heads / tp_ * state.head_rows * state.head_columns;
     cache.recurrent_dtype = state.recurrent_dtype;
   }
 
@@ -83,7 +82,7 @@ class Caches {
     out_.push_back(cache);
   }
 
-  const ShardPlan& plan_;
+  int tp_;
   std::vector<KvLayerSpec> out_;
 };
 

@@ -28,6 +28,7 @@ enum class Split : std::uint8_t {
   kVocabulary,      // padded to a multiple of 64, then / tp
   kExperts,         // units / ep; with ep = 1 every rank holds a slice of each expert
   kExpertWidth,     // units / tp unless experts are divided over ranks (ep > 1)
+  kSharedWidth,     // units / tp unless every rank holds whole shared experts
   kWhereItDivides,  // units / tp if that divides, else whole: towers of vision and audio
   kStepTokens,      // units for every token that a step may have: buffers of the engine
 };

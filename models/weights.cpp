@@ -29,8 +29,22 @@ DType dtype_of(Element element, DType model_dtype) {
   return model_dtype;
 }
 
+// Ranks that divide a tensor of this name.
+int ranks_dividing(std::string_view name, const ShardPlan& plan) {
+  if (name.starts_with("self_attn.") || name.starts_with("linear_attn.") ||
+      name.starts_with("embed_tokens")) {
+    return plan.attention_tp.value_or(plan.tp);
+  }
+  if (name.starts_with("lm_head")) {
+    return plan.head_tp.value_or(plan.tp);
+  }
+  const bool dense = name.starts_with("mlp.") && !name.starts_with("mlp.experts") &&
+                     !name.starts_with("mlp.shared_expert");
+  return dense ? plan.dense_tp.value_or(plan.tp) : plan.tp;
+}
+
 // Elements of one extent on one rank; check_sharding() has made sure that it divides.
-std::int64_t on_rank(const Extent& extent, const ShardPlan& plan) {
+std::int64_t on_rank(const Extent& extent, const ShardPlan& plan, int tp) {
   if (extent.unused && !plan.unused_kv) {
     return 0;
   }
@@ -39,22 +53,25 @@ std::int64_t on_rank(const Extent& extent, const ShardPlan& plan) {
     case Split::kWhole:
       break;
     case Split::kEven:
-      units /= plan.tp;
+      units /= tp;
       break;
     case Split::kKvHeads:
-      units = std::max<std::int64_t>(1, units / plan.tp);
+      units = std::max<std::int64_t>(1, units / tp);
       break;
     case Split::kVocabulary:
-      units = align_up(units, kVocabularyPadding) / plan.tp;
+      units = align_up(units, kVocabularyPadding) / tp;
       break;
     case Split::kExperts:
-      units /= plan.ep;
+      units = (units + plan.redundant_experts) / plan.ep;
       break;
     case Split::kExpertWidth:
       units /= plan.ep > 1 ? 1 : plan.expert_tp.value_or(plan.tp);
       break;
+    case Split::kSharedWidth:
+      units /= plan.whole_shared_experts ? 1 : tp;
+      break;
     case Split::kWhereItDivides:
-      units /= units % plan.tp == 0 && !plan.whole_towers ? plan.tp : 1;
+      units /= units % tp == 0 && !plan.whole_towers ? tp : 1;
       break;
     case Split::kStepTokens:
       units *= plan.step_tokens;
@@ -63,10 +80,10 @@ std::int64_t on_rank(const Extent& extent, const ShardPlan& plan) {
   return units * extent.size;
 }
 
-std::int64_t rows_on_rank(const TensorSpec& tensor, const ShardPlan& plan) {
+std::int64_t rows_on_rank(const TensorSpec& tensor, const ShardPlan& plan, int tp) {
   std::int64_t rows = 0;
   for (const Extent& extent : tensor.rows) {
-    rows += on_rank(extent, plan);
+    rows += on_rank(extent, plan, tp);
   }
   return rows;
 }
@@ -127,9 +144,11 @@ class RankBuilder {
       return;
     }
     const DType dtype = dtype_of(tensor.element, dtype_);
-    const std::int64_t elements = (Bytes{rows_on_rank(tensor, plan_)} *
-                                   on_rank(tensor.columns, plan_) * on_rank(tensor.experts, plan_))
-                                      .count();
+    const int tp = ranks_dividing(tensor.name, plan_);
+    const std::int64_t elements =
+        (Bytes{rows_on_rank(tensor, plan_, tp)} * on_rank(tensor.columns, plan_, tp) *
+         on_rank(tensor.experts, plan_, tp))
+            .count();
     if (elements > 0) {
       push({tensor.name, {}, layer, tensor.leaf, dtype, bytes_of(dtype, elements)});
     }
@@ -183,13 +202,14 @@ class RankBuilder {
 
   void add_quantised(const QuantScheme& scheme, const TensorSpec& tensor, int layer) {
     LinearShape shape;
+    const int tp = ranks_dividing(tensor.name, plan_);
     for (const Extent& extent : tensor.rows) {
-      if (const std::int64_t rows = on_rank(extent, plan_); rows > 0) {
+      if (const std::int64_t rows = on_rank(extent, plan_, tp); rows > 0) {
         shape.parts.push_back(rows);
       }
     }
-    shape.columns = on_rank(tensor.columns, plan_);
-    shape.experts = on_rank(tensor.experts, plan_);
+    shape.columns = on_rank(tensor.columns, plan_, tp);
+    shape.experts = on_rank(tensor.experts, plan_, tp);
     if (scheme.kind == QuantScheme::Kind::kMxfp4 && shape.experts > 1) {
       pad_for_marlin(tensor, shape);
     }
@@ -199,7 +219,8 @@ class RankBuilder {
             bytes_of(part.dtype, part.elements)});
     }
     if (tensor.copied_in_16_bits) {
-      const std::int64_t elements = (Bytes{rows_on_rank(tensor, plan_)} * shape.columns).count();
+      const std::int64_t elements =
+          (Bytes{rows_on_rank(tensor, plan_, tp)} * shape.columns).count();
       push({tensor.name, ".absorbed", layer, WeightLeaf::kWeights, dtype_,
             bytes_of(dtype_, elements)});
     }
@@ -292,14 +313,16 @@ class DivisionCheck {
 
  private:
   void check_heads(std::int64_t heads) {
-    if (heads % plan_.tp != 0) {
-      complain("--tensor-parallel-size", plan_.tp,
+    const int tp = plan_.attention_tp.value_or(plan_.tp);
+    if (heads % tp != 0) {
+      complain("--tensor-parallel-size", tp,
                fmt::format("a divisor of the {} attention heads", heads));
     }
   }
 
   void check(const Extent& extent, std::string_view name) {
     const std::int64_t units = extent.units;
+    const int tp = ranks_dividing(name, plan_);
     switch (extent.split) {
       case Split::kWhole:
       case Split::kWhereItDivides:
@@ -316,41 +339,57 @@ class DivisionCheck {
                                units, name));
           break;
         }
-        [[fallthrough]];
-      case Split::kEven:
-        if (units % plan_.tp != 0) {
-          complain("--tensor-parallel-size", plan_.tp,
-                   fmt::format("a divisor of the {} parts of {}", units, name));
+        check_even(units, tp, name);
+        break;
+      case Split::kSharedWidth:
+        if (!plan_.whole_shared_experts) {
+          check_even(units, tp, name);
         }
         break;
+      case Split::kEven:
+        check_even(units, tp, name);
+        break;
       case Split::kKvHeads:
-        if (plan_.tp > units ? plan_.tp % units != 0 : units % plan_.tp != 0) {
-          complain("--tensor-parallel-size", plan_.tp,
+        if (tp > units ? tp % units != 0 : units % tp != 0) {
+          complain("--tensor-parallel-size", tp,
                    fmt::format("a divisor or a multiple of the {} KV heads", units));
         }
         break;
       case Split::kVocabulary:
-        if (align_up(units, kVocabularyPadding) % plan_.tp != 0) {
-          complain("--tensor-parallel-size", plan_.tp,
+        if (align_up(units, kVocabularyPadding) % tp != 0) {
+          complain("--tensor-parallel-size", tp,
                    fmt::format("a divisor of the vocabulary padded to {}",
                                align_up(units, kVocabularyPadding)));
         }
         break;
       case Split::kExperts:
-        if (units % plan_.ep != 0) {
+        if ((units + plan_.redundant_experts) % plan_.ep != 0) {
+          const std::int64_t experts = units + plan_.redundant_experts;
           complain("expert-parallel ranks", plan_.ep,
-                   fmt::format("a divisor of the {} experts", units));
+                   fmt::format("a divisor of the {} experts{}", experts,
+                               plan_.redundant_experts > 0 ? ", copies included" : ""),
+                   fmt::format("with {} redundant experts they would divide",
+                               align_up(experts, std::int64_t{plan_.ep}) - units));
         }
         break;
     }
   }
 
-  void complain(std::string_view place, std::int64_t value, const std::string& expected) {
+  void check_even(std::int64_t units, int tp, std::string_view name) {
+    if (units % tp != 0) {
+      complain("--tensor-parallel-size", tp,
+               fmt::format("a divisor of the {} parts of {}", units, name));
+    }
+  }
+
+  void complain(std::string_view place, std::int64_t value, const std::string& expected,
+                std::string hint = {}) {
     const bool known =
         std::any_of(problems_.found().begin(), problems_.found().end(),
                     [&](const Problem& problem) { return problem.expected == expected; });
     if (!known) {
-      problems_.add({"command line", std::string(place), std::to_string(value), expected, ""});
+      problems_.add(
+          {"command line", std::string(place), std::to_string(value), expected, std::move(hint)});
     }
   }
 
@@ -366,6 +405,9 @@ void check_plan(const ShardPlan& plan) {
     }
   };
   at_least_one("--tensor-parallel-size", plan.tp);
+  at_least_one("ranks of attention", plan.attention_tp.value_or(1));
+  at_least_one("ranks of dense layers", plan.dense_tp.value_or(1));
+  at_least_one("ranks of the head", plan.head_tp.value_or(1));
   at_least_one("--pipeline-parallel-size", plan.pp);
   at_least_one("expert-parallel ranks", plan.ep);
   OOMCAST_CHECK(plan.step_tokens >= 0, "{} tokens a step", plan.step_tokens);

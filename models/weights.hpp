@@ -22,10 +22,18 @@ namespace oomcast::models {
 
 struct ShardPlan {
   int tp = 1;
+  // Parts that fewer ranks divide, each group of them holding all of it (DP attention); default:
+  // tp.
+  std::optional<int> attention_tp = std::nullopt;  // attention, its caches and the embedding
+  std::optional<int> dense_tp = std::nullopt;      // MLPs of layers without experts
+  std::optional<int> head_tp = std::nullopt;       // the output head
   int pp = 1;
   int pp_rank = 0;
   int ep = 1;  // ranks over which whole experts are divided; 1: each expert is split over expert_tp
+  int redundant_experts = 0;                    // copies over all of them (EPLB)
   std::optional<int> expert_tp = std::nullopt;  // default: tp; vLLM: over all ranks of all replicas
+  // Shared experts are not divided: tokens travel to the routed ones and only the own ones pass.
+  bool whole_shared_experts = false;
   // Dtype the engine loads 16/32-bit tensors with; default: the checkpoint's (fp32 as bf16 is the
   // engine's decision and must be given).
   std::optional<DType> dtype = std::nullopt;

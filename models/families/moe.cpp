@@ -35,7 +35,7 @@ void add_router(const ModelSpec& spec, std::vector<TensorSpec>& tensors, const M
 void add_shared_experts(const ModelSpec& spec, std::vector<TensorSpec>& tensors,
                         const MoeStyle& style) {
   if (style.shared_width > 0) {
-    std::vector<Extent> up(style.gated ? 2 : 1, Extent{style.shared_width, 1, Split::kEven});
+    std::vector<Extent> up(style.gated ? 2 : 1, Extent{style.shared_width, 1, Split::kSharedWidth});
     add_linear(tensors, {.weight = style.gated ? "mlp.shared_experts.gate_up_proj.weight"
                                                : "mlp.shared_experts.up_proj.weight",
                          .bias = {},
@@ -44,7 +44,7 @@ void add_shared_experts(const ModelSpec& spec, std::vector<TensorSpec>& tensors,
     add_linear(tensors, {.weight = "mlp.shared_experts.down_proj.weight",
                          .bias = {},
                          .rows = {{.size = spec.hidden}},
-                         .columns = {style.shared_width, 1, Split::kEven}});
+                         .columns = {style.shared_width, 1, Split::kSharedWidth}});
   }
   if (style.shared_gate) {
     add_linear(tensors, {.weight = "mlp.shared_expert_gate.weight",

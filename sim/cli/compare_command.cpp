@@ -7,7 +7,6 @@
 namespace oomcast::cli {
 namespace {
 
-constexpr const char* kCommandLine = "command line";
 
 po::options_description options() {
   po::options_description options = deployment_options();

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "sim/comm/persistent.hpp"
 #include "sim/kernels/preset.hpp"
 
 namespace oomcast::comm {
@@ -13,7 +14,6 @@ namespace {
 
 constexpr std::string_view kFile = "kernels/all_reduce.json";
 constexpr std::int64_t kFlagBytes = 256 * 4;  // of one rank
-constexpr Bytes kGranule = 2 * kMiB;
 
 std::string name_of(Engine engine, std::string_view what) {
   return fmt::format("{}.{}", engine == Engine::kVllm ? "vllm" : "sglang", what);
@@ -22,15 +22,6 @@ std::string name_of(Engine engine, std::string_view what) {
 std::optional<Bytes> size_of(const RankGroup& group, std::string_view name,
                              const Version& version) {
   return kernels::preset_bytes({kFile, name, version, group.gpu, static_cast<int>(group.ranks)});
-}
-
-Buffer kept(std::string_view name, std::string formula, Bytes bytes, Backing backing) {
-  return {name, std::move(formula), bytes, Lifetime::kPersistent, backing};
-}
-
-// cudaMalloc hands out whole granules.
-Buffer from_driver(std::string_view name, std::string formula, std::int64_t bytes) {
-  return kept(name, std::move(formula), align_up(Bytes{bytes}, kGranule), Backing::kDriver);
 }
 
 void check_fused(const char* name, const FusedAllReduce& shape) {

@@ -20,6 +20,9 @@ struct RankGroup {
   const models::GpuSpec* gpu = nullptr;
 };
 
+// GPUs of one machine.
+inline constexpr std::int64_t kCardsPerNode = 8;
+
 // NVLink of at least this bandwidth, in bytes a second, comes with the board. Smaller ones are
 // bridges between pairs that most machines lack (RTX 3090, A6000, A40, A30), so PCIe is assumed.
 inline constexpr double kBoardNvLink = 300e9;

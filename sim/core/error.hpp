@@ -13,6 +13,10 @@
 
 namespace oomcast {
 
+// Sources of problems that are no files.
+inline constexpr const char* kCommandLine = "command line";
+inline constexpr const char* kLaunchLine = "launch line";
+
 // One thing that is wrong with an input.
 struct Problem {
   std::string source;    // file name, or "command line"

@@ -16,6 +16,12 @@ namespace oomcast {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
+// The value, or null.
+template <typename Value>
+OrderedJson or_null(const std::optional<Value>& value) {
+  return value ? OrderedJson(*value) : OrderedJson();
+}
+
 inline constexpr std::int64_t kMaxJsonFileBytes = std::int64_t{64} << 20;
 inline constexpr int kMaxJsonDepth = 128;
 

@@ -27,6 +27,7 @@ constexpr std::array<AssumableBytes, 7> kQuantities = {{
     {"cache_pool_gib", &Assumed::cache_pool},
 }};
 constexpr const char* kCompileCache = "compile_cache";
+constexpr const char* kRouting = "expert_routing";
 
 std::vector<std::string> names() {
   std::vector<std::string> out;
@@ -34,6 +35,7 @@ std::vector<std::string> names() {
     out.emplace_back(quantity.name);
   }
   out.emplace_back(kCompileCache);
+  out.emplace_back(kRouting);
   return out;
 }
 
@@ -52,6 +54,14 @@ Assumed Assumed::parse(const std::vector<std::string>& texts) {
             {"command line", "--assume", text, "compile_cache=warm or compile_cache=cold", ""});
       }
       out.warm_compile_cache = value == "warm";
+      continue;
+    }
+    if (name == kRouting) {
+      try {
+        out.routing = experts::parse_routing(value);
+      } catch (const ConfigError& error) {
+        problems.take(error);
+      }
       continue;
     }
     const auto* const known =

@@ -11,6 +11,7 @@
 #include "sim/allocator/settings.hpp"
 #include "sim/core/json.hpp"
 #include "sim/core/units.hpp"
+#include "sim/engines/expert_exchange.hpp"
 #include "sim/launch/launch.hpp"
 
 namespace oomcast {
@@ -44,6 +45,7 @@ struct Assumed {
   std::optional<Bytes> free_for_kv;           // TensorRT-LLM: what its fraction is taken of
   std::optional<Bytes> cache_pool;            // SGLang: KV and recurrent state together
   Residuals residuals;                        // of a calibration
+  experts::Routing routing;                   // how tokens choose experts
   bool warm_compile_cache = false;
   bool pieces_compiled_before = false;  // kernels are timed again, pieces not compiled again
 
@@ -84,6 +86,7 @@ struct EngineDeployment {
   models::DType dtype = models::DType::kBFloat16;
   models::DType kv_dtype = models::DType::kBFloat16;
   Tokens max_model_len;
+  ExpertExchange exchange;  // of the expert-parallel group
 
   std::vector<std::string> assumptions;
   std::vector<std::string> warnings;

@@ -23,6 +23,8 @@ struct StepCosts {
   double step = 0;
   double layer = 0;    // of each layer
   double request = 0;  // of each request scheduled
+  // Of each layer of a step that holds a prompt, where FlashInfer plans its kernels on the host.
+  double flashinfer_prompt_layer = 0;
 };
 
 // Everything that is missing or of a wrong type joins `problems`; values are then empty.
@@ -64,7 +66,8 @@ class VersionRows {
                                       std::vector<std::string>& provenance) const;
   // From microseconds under "step_time".
   [[nodiscard]] StepCosts step_costs() const {
-    return {step_time("step_us"), step_time("layer_us"), step_time("request_us")};
+    return {step_time("step_us"), step_time("layer_us"), step_time("request_us"),
+            step_time("flashinfer_prompt_layer_us")};
   }
 
  protected:

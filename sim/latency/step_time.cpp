@@ -27,8 +27,9 @@ FineSpan from_seconds(double seconds) { return FineSpan::from_nanos(seconds * kN
 class Roofline final : public StepTimeModel {
  public:
   explicit Roofline(const RooflineTerms& terms) : terms_(terms) {
-    OOMCAST_CHECK(terms.bandwidth > 0 && terms.peak_flops > 0, "bandwidth {} flops {}",
-                  terms.bandwidth, terms.peak_flops);
+    OOMCAST_CHECK(terms.bandwidth > 0 && terms.peak_flops > 0 && terms.attention_peak_flops > 0,
+                  "bandwidth {} flops {} and {}", terms.bandwidth, terms.peak_flops,
+                  terms.attention_peak_flops);
   }
 
   [[nodiscard]] StepTime time_of(const StepShape& shape) const override {
@@ -50,7 +51,7 @@ class Roofline final : public StepTimeModel {
                terms_.element_bytes * terms_.layers / memory_rate;
     seconds += 4 * terms_.query_width_per_rank * terms_.layers *
                static_cast<double>(shape.prefill_attention) /
-               (terms_.prefill_efficiency * terms_.peak_flops);
+               (terms_.prefill_efficiency * terms_.attention_peak_flops);
     if (shape.prefill_requests > 0) {
       seconds += terms_.layers * terms_.mixed_step_layer_seconds;
     }

@@ -70,7 +70,8 @@ struct RooflineTerms {
   std::vector<AttentionReads> attention;
   // card
   double bandwidth = 0;              // HBM
-  double peak_flops = 0;             // dense, of the MMA dtype
+  double peak_flops = 0;             // dense, of the dtype that linear layers multiply in
+  double attention_peak_flops = 0;   // of prefill attention: 16 bits
   double memory_efficiency = 0.8;    // linear layers and element-wise kernels, share of bandwidth
   double compute_efficiency = 0.7;   // linear layers, share of peak
   double kv_read_efficiency = 0.7;   // decode attention, share of bandwidth

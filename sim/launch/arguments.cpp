@@ -9,8 +9,6 @@
 namespace oomcast::launch {
 namespace {
 
-constexpr const char* kSource = "launch line";
-
 bool looks_like_number(std::string_view text) {
   return text.size() > 1 && text.find_first_not_of("0123456789.", 1) == std::string_view::npos;
 }
@@ -95,7 +93,7 @@ void Reader::complain_unknown(const std::string& name, const std::string& typed)
         name == canonical || (flag.type == FlagType::kBoolean && name == "--no-" + flag.name);
     if (named && !flag.versions.contains(version_)) {
       problems_->add(
-          {kSource, typed, "",
+          {kLaunchLine, typed, "",
            fmt::format("a flag of {} {}", table_->engine_name(), oomcast::to_string(version_)),
            fmt::format("`{}` exists {}", canonical, flag.versions.describe())});
       return;
@@ -103,7 +101,7 @@ void Reader::complain_unknown(const std::string& name, const std::string& typed)
     for (const FlagAlias& alias : flag.aliases) {
       if (alias.name == name && !alias.versions.contains(version_)) {
         problems_->add(
-            {kSource, typed, "",
+            {kLaunchLine, typed, "",
              fmt::format("a flag of {} {}", table_->engine_name(), oomcast::to_string(version_)),
              fmt::format("`{}` exists {}; the full name is `{}`", name, alias.versions.describe(),
                          canonical)});
@@ -116,7 +114,7 @@ void Reader::complain_unknown(const std::string& name, const std::string& typed)
        name.starts_with("--") ? names_.long_forms : names_.short_forms) {
     names.push_back(known);
   }
-  problems_->add({kSource, typed, "",
+  problems_->add({kLaunchLine, typed, "",
                   fmt::format("a flag that {} has in some version", table_->engine_name()),
                   did_you_mean(name, names)});
 }
@@ -142,7 +140,7 @@ std::optional<Spelling> Reader::resolve_long(const std::string& name, const std:
     constexpr std::size_t kShown = 8;
     const bool more = matching.size() > kShown;
     matching.resize(std::min(matching.size(), kShown));
-    problems_->add({kSource, typed, "",
+    problems_->add({kLaunchLine, typed, "",
                     fmt::format("a name that starts only one flag, not {}{}",
                                 fmt::join(matching, ", "), more ? ", …" : ""),
                     ""});
@@ -250,7 +248,7 @@ void Reader::take_values(const Option& option, const std::vector<Word>& argument
     }
   }
   if (values.empty()) {
-    problems_->add({kSource, option.typed, "", "a value after the flag", ""});
+    problems_->add({kLaunchLine, option.typed, "", "a value after the flag", ""});
     return;
   }
   std::vector<std::string> texts;
@@ -259,7 +257,7 @@ void Reader::take_values(const Option& option, const std::vector<Word>& argument
     texts.push_back(value.text);
     written += (option.attached ? "=" : " ") + value.text;
     if (!value.unknown.empty() && flag.effect != Effect::kNone) {
-      problems_->add({kSource, option.typed, value.unknown, "a value that is written out",
+      problems_->add({kLaunchLine, option.typed, value.unknown, "a value that is written out",
                       "only a running shell knows this one"});
       return;
     }
@@ -275,7 +273,7 @@ void Reader::take_values(const Option& option, const std::vector<Word>& argument
     return;
   }
   if (flag.type != FlagType::kJson) {
-    problems_->add({kSource, option.typed, "", "no dotted key",
+    problems_->add({kLaunchLine, option.typed, "", "no dotted key",
                     fmt::format("`--{}` takes a plain value", flag.name)});
     return;
   }
@@ -294,7 +292,7 @@ void Reader::take_values(const Option& option, const std::vector<Word>& argument
   }
   constexpr auto kMaxKeys = 16;
   if (std::count(keys.begin(), keys.end(), '.') >= kMaxKeys) {
-    problems_->add({kSource, option.typed, "", "at most 16 dotted keys", ""});
+    problems_->add({kLaunchLine, option.typed, "", "at most 16 dotted keys", ""});
     return;
   }
   store(option, nested(keys, std::move(value)), written);

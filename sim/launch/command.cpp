@@ -7,7 +7,6 @@
 namespace oomcast::launch {
 namespace {
 
-constexpr std::string_view kSource = "launch line";
 constexpr int kMaxNesting = 4;
 
 using Words = std::span<const Word>;
@@ -191,7 +190,7 @@ void Finder::read_container(Words words, Environment environment, int depth) {
     }
   }
   if (i >= words.size()) {
-    problems_->add({std::string(kSource), "container", "", "an image name after `run`", ""});
+    problems_->add({std::string(kLaunchLine), "container", "", "an image name after `run`", ""});
     return;
   }
   const std::string image = words[i].text;
@@ -266,7 +265,7 @@ void Finder::read_command(Words words, const Environment& environment, int depth
 
 void Finder::read(std::string_view text, const Environment& inherited, int depth) {
   if (depth > kMaxNesting) {
-    problems_->add({std::string(kSource), "", "", "at most 4 commands inside each other", ""});
+    problems_->add({std::string(kLaunchLine), "", "", "at most 4 commands inside each other", ""});
     return;
   }
   Environment exported = inherited;
@@ -293,14 +292,15 @@ std::optional<EngineCommand> find_engine_command(std::string_view text, Problems
       "--model-path MODEL ...` or `trtllm-serve MODEL ...`";
   if (finder.found.empty()) {
     if (problems.empty()) {
-      problems.add(
-          {std::string(kSource), "", std::string(text.substr(0, 200)), std::string(kExpected), ""});
+      problems.add({std::string(kLaunchLine), "", std::string(text.substr(0, 200)),
+                    std::string(kExpected), ""});
     }
     return std::nullopt;
   }
   if (finder.found.size() > 1) {
-    problems.add({std::string(kSource), "", fmt::format("{} engine commands", finder.found.size()),
-                  "one engine command", "give each deployment its own line"});
+    problems.add({std::string(kLaunchLine), "",
+                  fmt::format("{} engine commands", finder.found.size()), "one engine command",
+                  "give each deployment its own line"});
     return std::nullopt;
   }
   EngineCommand command = std::move(finder.found[0]);

@@ -10,11 +10,9 @@
 namespace oomcast::launch {
 namespace {
 
-constexpr const char* kSource = "launch line";
-
 void complain(ValueNotes& notes, std::string value, std::string expected, std::string hint = {}) {
   notes.problems->add(
-      {kSource, notes.place, std::move(value), std::move(expected), std::move(hint)});
+      {kLaunchLine, notes.place, std::move(value), std::move(expected), std::move(hint)});
 }
 
 std::optional<std::int64_t> whole_number(std::string_view text) {
@@ -148,7 +146,7 @@ std::optional<Json> read_object(const FlagSpec& flag, const Version& version,
   Json value;
   const bool looks_like_json = text.starts_with("{") || text.starts_with("[");
   try {
-    value = looks_like_json ? parse_json(text, kSource) : read_loose_json(text);
+    value = looks_like_json ? parse_json(text, kLaunchLine) : read_loose_json(text);
   } catch (const ConfigError& error) {
     const Problem& problem = error.problems().front();
     complain(notes, problem.value.empty() ? text : problem.value,
@@ -204,7 +202,7 @@ Json read_loose_json(const std::string& text) {
     return text == "True";
   }
   try {
-    return parse_json(text, kSource);
+    return parse_json(text, kLaunchLine);
   } catch (const ConfigError&) {
     return text;
   }

@@ -13,7 +13,6 @@
 namespace oomcast::launch {
 namespace {
 
-constexpr const char* kSource = "launch line";
 constexpr std::int64_t kMaxLaunchFile = std::int64_t{1} << 20;
 
 constexpr std::array<std::pair<std::string_view, Engine>, 3> kEngineNames = {
@@ -60,7 +59,7 @@ void choose_version(Launch& launch, const EngineCommand& command, const LaunchOp
   }
   const KnownVersions& known = known_versions(launch.engine);
   if (launch.version < known.oldest_accepted) {
-    problems.add({kSource, "engine version", launch.version_text,
+    problems.add({kLaunchLine, "engine version", launch.version_text,
                   fmt::format("{} {} or newer", to_string(launch.engine),
                               oomcast::to_string(known.oldest_accepted)),
                   "older ones have another engine core"});
@@ -84,7 +83,7 @@ void take_environment(Launch& launch, const EngineCommand& command, const FlagTa
       continue;
     }
     if (!word.unknown.empty()) {
-      problems.add({kSource, name, word.unknown, "a value that is written out",
+      problems.add({kLaunchLine, name, word.unknown, "a value that is written out",
                     "only a running shell knows this one"});
       continue;
     }
@@ -139,15 +138,16 @@ void take_model(Launch& launch, const EngineCommand& command, const std::vector<
     model = *model_flag;
   }
   for (std::size_t i = taken; i < positional.size(); ++i) {
-    problems.add({kSource, "", positional[i].text, "a flag, or the value of one",
+    problems.add({kLaunchLine, "", positional[i].text, "a flag, or the value of one",
                   "booleans are written --flag or --no-flag"});
   }
   if (model.text.empty()) {
     const bool first = command.model_is_positional && !model_flag;
-    problems.add({kSource, "model", "", first ? "the model's name after `serve`" : "--model NAME",
+    problems.add({kLaunchLine, "model", "",
+                  first ? "the model's name after `serve`" : "--model NAME",
                   "a --config file is not read"});
   } else if (!model.unknown.empty()) {
-    problems.add({kSource, "model", model.unknown, "a model name that is written out",
+    problems.add({kLaunchLine, "model", model.unknown, "a model name that is written out",
                   "only a running shell knows this one"});
   }
   launch.model = model.text;
@@ -327,7 +327,7 @@ std::string launch_text(const std::string& argument) {
 
 Launch parse_launch(std::string_view line, const LaunchOptions& options) {
   if (line.size() > static_cast<std::size_t>(kMaxLaunchFile)) {
-    throw ConfigError(Problem{kSource, "", fmt::format("{} bytes", line.size()),
+    throw ConfigError(Problem{kLaunchLine, "", fmt::format("{} bytes", line.size()),
                               fmt::format("at most {} bytes", kMaxLaunchFile), ""});
   }
   Problems problems;
@@ -339,7 +339,7 @@ Launch parse_launch(std::string_view line, const LaunchOptions& options) {
   launch.engine = command->engine;
   launch.notes = command->notes;
   if (options.engine && *options.engine != command->engine) {
-    problems.add({kSource, "", std::string(to_string(command->engine)),
+    problems.add({kLaunchLine, "", std::string(to_string(command->engine)),
                   fmt::format("a launch line of {}", to_string(*options.engine)), ""});
     problems.raise_if_any();
   }

@@ -7,7 +7,6 @@
 namespace oomcast::launch {
 namespace {
 
-constexpr std::string_view kSource = "launch line";
 // A line with more words than this is no launch line; it bounds what expansion can multiply.
 constexpr std::size_t kMaxWords = 20'000;
 constexpr std::size_t kMaxExpandedText = std::size_t{4} << 20;
@@ -74,7 +73,7 @@ void Scanner::complain(std::string_view what, std::string expected, std::string 
       1 + std::count(text_.begin(),
                      text_.begin() + static_cast<std::ptrdiff_t>(std::min(at_, text_.size())),
                      '\n');
-  problems_->add({std::string(kSource), fmt::format("line {}", line), std::string(what),
+  problems_->add({std::string(kLaunchLine), fmt::format("line {}", line), std::string(what),
                   std::move(expected), std::move(hint)});
 }
 
@@ -429,7 +428,7 @@ class Expander {
     written_ += text.size();
     if (written_ > kMaxExpandedText) {
       throw ConfigError(
-          Problem{std::string(kSource), "", "", "at most 4 MiB of expanded text", ""});
+          Problem{std::string(kLaunchLine), "", "", "at most 4 MiB of expanded text", ""});
     }
     word.text += text;
   }
@@ -501,8 +500,8 @@ std::vector<SimpleCommand> read_shell(std::string_view text, Problems& problems)
       continue;
     }
     if (++words > kMaxWords) {
-      throw ConfigError(
-          Problem{std::string(kSource), "", "", fmt::format("at most {} words", kMaxWords), ""});
+      throw ConfigError(Problem{std::string(kLaunchLine), "", "",
+                                fmt::format("at most {} words", kMaxWords), ""});
     }
     for (Word& word : expander.expand(raw)) {
       const bool in_front = raw.assignment_name > 0 && command.words.empty();

@@ -13,7 +13,7 @@ namespace {
 // Rows of all timelines together: a row takes some 100 bytes of the page.
 constexpr std::size_t kMostRows = 40'000;
 constexpr std::size_t kFewestRowsOfRank = 600;
-constexpr std::size_t kMostRanks = kMostRows / kFewestRowsOfRank;
+constexpr std::size_t kMostShownRanks = kMostRows / kFewestRowsOfRank;
 
 // A column as its first value and the differences between neighbours; as one number where it never
 // changes. Differences are short, and many are 0.
@@ -125,11 +125,11 @@ std::vector<const FinishedRank*> shown_ranks(const FinishedRun& run) {
   for (const FinishedRank& rank : run.ranks) {
     ranks.push_back(&rank);
   }
-  if (ranks.size() > kMostRanks) {
+  if (ranks.size() > kMostShownRanks) {
     std::stable_sort(ranks.begin(), ranks.end(), [](const auto* left, const auto* right) {
       return left->device_peak.bytes > right->device_peak.bytes;
     });
-    ranks.resize(kMostRanks);
+    ranks.resize(kMostShownRanks);
     std::sort(ranks.begin(), ranks.end(),
               [](const auto* left, const auto* right) { return left->rank < right->rank; });
   }

@@ -114,6 +114,26 @@ std::string capacity(const OrderedJson& report, int groups) {
   return out + "\n";
 }
 
+std::string expert_exchange(const OrderedJson& plan) {
+  if (!plan.contains("experts")) {
+    return "";
+  }
+  const OrderedJson& experts = plan.at("experts");
+  std::string out = fmt::format(
+      "\nExperts: {} on {} ranks, tokens by {}", experts.at("experts").get<std::int64_t>(),
+      experts.at("ranks").get<std::int64_t>(), experts.at("backend").get<std::string>());
+  if (const Bytes buffers = bytes_at(experts, "buffer_bytes"); buffers > Bytes{0}) {
+    out += fmt::format(", buffers {} for {} tokens a rank", format_bytes(buffers),
+                       format_count(experts.at("dispatch_tokens").get<std::int64_t>()));
+  }
+  if (const double imbalance = experts.at("imbalance").get<double>(); imbalance > 1) {
+    const std::size_t worst = experts.at("worst_rank").get<std::size_t>();
+    out += fmt::format("; rank {} gets {:.2f} times the mean load, in layer of experts {}", worst,
+                       imbalance, experts.at("ranks_load").at(worst).at("layer").get<int>());
+  }
+  return out + "\n";
+}
+
 std::string engine_log(const OrderedJson& report) {
   if (report.at("weights_gib").is_null()) {
     return "";  // it died before it logged any of this
@@ -308,7 +328,7 @@ std::string plan_text(const OrderedJson& plan) {
     return title(plan) + explained_peaks(plan.at("explain_peak")) + warnings(plan) +
            outcome_text(plan.at("outcome"));
   }
-  return budget_part(plan) + startup_part(plan) + capacity_part(plan) +
+  return budget_part(plan) + startup_part(plan) + capacity_part(plan) + expert_exchange(plan) +
          engine_log(plan.at("engine_report")) + warnings(plan) + outcome_text(plan.at("outcome"));
 }
 

@@ -10,11 +10,6 @@ OrderedJson gib(const std::optional<Bytes>& bytes) {
   return bytes ? OrderedJson(std::round(to_gib(*bytes) * 1e6) / 1e6) : OrderedJson(nullptr);
 }
 
-template <typename T>
-OrderedJson or_null(const std::optional<T>& value) {
-  return value ? OrderedJson(*value) : OrderedJson(nullptr);
-}
-
 OrderedJson report_json(const EngineReport& report) {
   OrderedJson json;
   json["total_gib"] = gib(report.total);
@@ -139,6 +134,9 @@ OrderedJson plan_json(const Plan& plan) {
     }
   }
   json["engine_report"] = report_json(plan.report());
+  if (deployment.exchange.kind != Exchange::kNone) {
+    json["experts"] = deployment.exchange.json();
+  }
   json["kv_groups"] = ranks.empty() ? 0 : ranks.front()->kv_groups;
   json["outcome"] = outcome_json(plan.outcome());
   json["assumptions"] = deployment.assumptions;

@@ -83,6 +83,51 @@ void add_communication(const EngineDeployment& deployment, RooflineTerms& terms)
       one_way > 0 ? share * one_way : (deployment.tp == 2 ? kPciePair : kPcieMany);
 }
 
+// FlashInfer's own kernels: TensorRT-LLM's, the default on Blackwell, are switched off.
+bool uses_flashinfer_fa2(const vllm::Deployment& deployment) {
+  const Json* asked = deployment.launch.json("attention-config", "use_trtllm_attention");
+  const bool off = deployment.launch.variable("VLLM_USE_TRTLLM_ATTENTION").value_or("1") == "0" ||
+                   (asked != nullptr && *asked == Json(false));
+  return deployment.attention_backend == "FLASHINFER" &&
+         (off || deployment.gpu.compute_major != 10);
+}
+template <typename Deployment>
+bool uses_flashinfer_fa2(const Deployment& /*deployment*/) {
+  return false;
+}
+
+template <typename Deployment>
+double kv_read_efficiency(const Deployment& deployment) {
+  const models::AttentionRates& rates = deployment.gpu.attention;
+  if (deployment.kv_dtype != models::DType::kFloat8) {
+    return rates.decode_16_8k;
+  }
+  if (uses_flashinfer_fa2(deployment) && rates.decode_flashinfer_fa2_fp8_kv > 0) {
+    return rates.decode_flashinfer_fa2_fp8_kv;
+  }
+  return rates.decode_fp8_kv > 0 ? rates.decode_fp8_kv : rates.decode_16_8k;
+}
+
+// Matrices of 4-bit floats are multiplied as such from Blackwell on, of 8-bit floats where the card
+// can; others are widened first.
+models::GemmRates gemm_rates(const EngineDeployment& deployment) {
+  const models::GpuSpec& gpu = deployment.gpu;
+  const auto& quantization = deployment.model->quantization;
+  if (!quantization || !quantization->weight_float) {
+    return gpu.bf16;
+  }
+  if (quantization->weight_bits == 4) {
+    return gpu.compute_major >= 10 && gpu.fp4.peak_flops > 0 ? gpu.fp4 : gpu.bf16;
+  }
+  if (quantization->weight_bits != 8 || !(gpu.fp8.peak_flops > 0)) {
+    return gpu.bf16;
+  }
+  models::GemmRates rates = gpu.fp8;
+  // Its tables' bandwidth holds quantisation outside of graphs (step-time notes, section 2).
+  rates.bandwidth_share_large = gpu.bf16.bandwidth_share_large;
+  return rates;
+}
+
 template <typename Deployment>
 std::unique_ptr<StepTimeModel> roofline_of(const Deployment& deployment) {
   const models::GpuSpec& gpu = deployment.gpu;
@@ -103,17 +148,20 @@ std::unique_ptr<StepTimeModel> roofline_of(const Deployment& deployment) {
   add_weights(deployment, terms);
   terms.attention = attention_reads(deployment);
   terms.bandwidth = gpu.bandwidth;
-  // Kernels with 16-bit activations; other element types join with quantisation.
-  const models::GemmRates& rates = gpu.bf16;
+  const models::GemmRates rates = gemm_rates(deployment);
   terms.peak_flops = rates.peak_flops;
+  terms.attention_peak_flops = gpu.bf16.peak_flops;
   terms.memory_efficiency = rates.bandwidth_share_large;
   terms.compute_efficiency = rates.flops_share_2048;
-  terms.kv_read_efficiency = gpu.attention.decode_16_8k;
+  terms.kv_read_efficiency = kv_read_efficiency(deployment);
   terms.prefill_efficiency = gpu.attention.prefill_4k;
   const StepCosts& costs = deployment.rules.step_costs;
   terms.step_seconds = costs.step;
   terms.layer_seconds = costs.layer;
   terms.request_seconds = costs.request;
+  if (uses_flashinfer_fa2(deployment)) {
+    terms.mixed_step_layer_seconds = costs.flashinfer_prompt_layer;
+  }
   add_communication(deployment, terms);
   return make_roofline(terms);
 }

@@ -13,7 +13,6 @@
 namespace oomcast::search {
 namespace {
 
-constexpr const char* kSource = "command line";
 constexpr int kMostPlaces = 9;
 constexpr std::int64_t kMostValues = 1'000'000;
 
@@ -87,7 +86,8 @@ class RangeReader {
 
  private:
   std::vector<std::string> complain(const std::string& expected) {
-    problems_.add({kSource, fmt::format("--vary {}", name_), std::string(text_), expected, ""});
+    problems_.add(
+        {kCommandLine, fmt::format("--vary {}", name_), std::string(text_), expected, ""});
     return {};
   }
 
@@ -175,8 +175,8 @@ Axis parse_axis(std::string_view text, Problems& problems) {
   Axis axis;
   const auto equals = text.find('=');
   if (equals == 0 || equals == std::string_view::npos || equals + 1 == text.size()) {
-    problems.add({kSource, "--vary", std::string(text), "FLAG=VALUE,VALUE or FLAG=FROM..TO+STEP",
-                  "e.g. max-num-seqs=64..512*2"});
+    problems.add({kCommandLine, "--vary", std::string(text),
+                  "FLAG=VALUE,VALUE or FLAG=FROM..TO+STEP", "e.g. max-num-seqs=64..512*2"});
     return axis;
   }
   axis.names = split(text.substr(0, equals), '/');
@@ -189,7 +189,7 @@ Axis parse_axis(std::string_view text, Problems& problems) {
     if (axis.names.size() > 1) {
       axis.values.push_back(split(value, '/'));
       if (axis.values.back().size() != axis.names.size()) {
-        problems.add({kSource, "--vary " + joined, value,
+        problems.add({kCommandLine, "--vary " + joined, value,
                       fmt::format("{} values with / between them", axis.names.size()), ""});
       }
       continue;

@@ -9,7 +9,6 @@
 namespace oomcast::search {
 namespace {
 
-constexpr const char* kSource = "command line";
 constexpr int kLooks = 6;
 constexpr double kNearlyFull = 0.99;
 
@@ -81,7 +80,7 @@ Criterion::Criterion(const std::string& text) : text_(text) {
     for (const ServingTime& time : kServingTimes) {
       names.push_back(std::string(time.name) + ">2s");
     }
-    throw ConfigError(Problem{kSource, "--until", text,
+    throw ConfigError(Problem{kCommandLine, "--until", text,
                               "oom, preemption, kv_full, or a time with its bound (ttft>2s, "
                               "tpot_p50>50ms, latency>30s)",
                               did_you_mean(text, names)});
@@ -108,7 +107,7 @@ std::string Range::at(std::int64_t index) const {
 std::optional<Range> parse_range(std::string_view text, const Decimal& step, Problems& problems) {
   const auto complain = [&](const std::string& expected) {
     problems.add(
-        {kSource, "--between", std::string(text), expected, "e.g. 64:4096 or 0.5:0.99+0.01"});
+        {kCommandLine, "--between", std::string(text), expected, "e.g. 64:4096 or 0.5:0.99+0.01"});
     return std::nullopt;
   };
   const auto colon = text.find(':');

@@ -10,8 +10,6 @@
 namespace oomcast::search {
 namespace {
 
-constexpr const char* kSource = "command line";
-
 std::optional<double> number_in(const std::string& text) {
   const auto decimal = parse_decimal(text);
   return decimal ? std::optional(decimal->value()) : std::nullopt;
@@ -38,7 +36,7 @@ Grid::Grid(const launch::Launch& launch, std::vector<Axis> axes,
     combinations *= static_cast<double>(axis.size());
   }
   if (combinations > static_cast<double>(kMostPoints)) {
-    throw ConfigError(Problem{kSource, "--vary", fmt::format("{:.6g} points", combinations),
+    throw ConfigError(Problem{kCommandLine, "--vary", fmt::format("{:.6g} points", combinations),
                               fmt::format("at most {}", kMostPoints),
                               "fewer values, or several sweeps"});
   }
@@ -55,16 +53,17 @@ void Grid::name_axes(const launch::Launch& launch, Problems& problems) {
         continue;
       }
       if (std::find(names_.begin(), names_.end(), name) != names_.end()) {
-        problems.add({kSource, "--vary", name, "each flag once", ""});
+        problems.add({kCommandLine, "--vary", name, "each flag once", ""});
       }
       names_.push_back(name);
     }
     if (axis.values.empty() && problems.empty()) {
-      problems.add({kSource, "--vary", fmt::format("{}", axis.names.front()), "some values", ""});
+      problems.add(
+          {kCommandLine, "--vary", fmt::format("{}", axis.names.front()), "some values", ""});
     }
   }
   if (axes_.empty()) {
-    problems.add({kSource, "--vary", "", "at least one flag that varies",
+    problems.add({kCommandLine, "--vary", "", "at least one flag that varies",
                   "e.g. --vary 'max-num-seqs=64..512*2'"});
   }
 }
@@ -101,7 +100,7 @@ void Grid::choose(const launch::Launch& launch, const std::vector<std::string>& 
       }
       const auto at = launch.flags.find(flag);
       if (!found && (at == launch.flags.end() || !at->second.value.is_number())) {
-        problems.add({kSource, "--where", text, "flags with a number",
+        problems.add({kCommandLine, "--where", text, "flags with a number",
                       fmt::format("`{}` has none here; vary it or give it in the line", name)});
       } else if (!found) {
         fixed[name] = at->second.value.get<double>();
@@ -127,7 +126,7 @@ void Grid::choose(const launch::Launch& launch, const std::vector<std::string>& 
           axes_[at->second.first].values[where[at->second.first]][at->second.second];
       const auto number = number_in(text);
       if (!number) {
-        throw ConfigError(Problem{kSource, "--where", name, "a flag whose values are numbers",
+        throw ConfigError(Problem{kCommandLine, "--where", name, "a flag whose values are numbers",
                                   fmt::format("one of them is `{}`", text)});
       }
       return *number;
@@ -140,7 +139,7 @@ void Grid::choose(const launch::Launch& launch, const std::vector<std::string>& 
     }
   }
   if (points_.empty()) {
-    throw ConfigError(Problem{kSource, "--where", fmt::format("{}", fmt::join(texts, ", ")),
+    throw ConfigError(Problem{kCommandLine, "--where", fmt::format("{}", fmt::join(texts, ", ")),
                               "conditions that some of the points meet",
                               fmt::format("none of {} does", combinations)});
   }

@@ -11,11 +11,6 @@ constexpr std::array<OutcomeKind, 5> kKinds = {OutcomeKind::kServed, OutcomeKind
                                                OutcomeKind::kConfigRejected};
 
 template <typename T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json();
-}
-
-template <typename T>
 std::optional<T> optional_at(const Json& json, const char* key) {
   const Json& value = json.at(key);
   return value.is_null() ? std::nullopt : std::optional<T>(value.get<T>());

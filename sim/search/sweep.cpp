@@ -11,11 +11,6 @@
 namespace oomcast::search {
 namespace {
 
-template <typename T>
-OrderedJson or_null(const std::optional<T>& value) {
-  return value ? OrderedJson(*value) : OrderedJson();
-}
-
 template <typename Of>
 Measure serving_measure(std::string name, bool more_is_better, Of of) {
   return {std::move(name), more_is_better, [of](const PointResult& point) -> std::optional<double> {

@@ -7,6 +7,7 @@
 #include "models/attention_kinds.hpp"
 #include "sim/core/error.hpp"
 #include "sim/engines/resolver.hpp"
+#include "sim/engines/sglang/expert_parallel.hpp"
 
 namespace oomcast::sglang {
 
@@ -40,6 +41,11 @@ models::ShardPlan Deployment::shard(int stage) const {
   plan.pp = pp;
   plan.pp_rank = stage;
   plan.ep = ep;
+  plan.redundant_experts = redundant_experts;
+  plan.attention_tp = attention_tp();
+  plan.dense_tp = dense_tp;
+  plan.head_tp = head_tp();
+  plan.whole_shared_experts = dispatch_backend(*this) != "none";
   plan.dtype = dtype;
   plan.compute_major = gpu.compute_major;
   plan.interleaved_rope_factor = 1;
@@ -50,10 +56,12 @@ models::ShardPlan Deployment::shard(int stage) const {
   return plan;
 }
 
-models::ShardPlan Deployment::attention_shard(int stage) const {
-  models::ShardPlan plan = shard(stage);
-  plan.tp = attention_tp();
-  return plan;
+ExpertExchange Deployment::exchange_in(bool decode) const {
+  ExpertExchange out = exchange;
+  if (decode && batched_decodes) {
+    out.kind = Exchange::kBatched;
+  }
+  return out;
 }
 
 std::vector<models::KvLayerSpec> Deployment::kv_layers(int stage) const {
@@ -66,9 +74,9 @@ std::vector<models::KvLayerSpec> Deployment::kv_layers(int stage) const {
     for (models::LayerSpec& layer : apart.layer_kinds) {
       layer.attention.kv_from_layer.reset();
     }
-    layers = models::kv_layers(apart, attention_shard(stage));
+    layers = models::kv_layers(apart, shard(stage));
   } else {
-    layers = models::kv_layers(*model, attention_shard(stage));
+    layers = models::kv_layers(*model, shard(stage));
   }
   if (state_dtype) {
     for (models::KvLayerSpec& layer : layers) {

@@ -35,6 +35,9 @@ struct Deployment : EngineDeployment {
   std::string prefill_backend;  // attention kernels
   std::string decode_backend;
   std::string expert_backend;  // --moe-runner-backend
+  int redundant_experts = 0;
+  std::optional<int> dense_tp;   // --moe-dense-tp-size
+  bool batched_decodes = false;  // decodes use DeepEP's low-latency kernels, prefills the others
   bool flashinfer_sampling = true;
   double mem_fraction = 0;
   std::int64_t chunk = 0;  // tokens of one prefill; at most 0: whole prompts
@@ -61,9 +64,11 @@ struct Deployment : EngineDeployment {
   [[nodiscard]] std::vector<Knob> knobs() const override;
 
   [[nodiscard]] int attention_tp() const { return tp / attention_dp; }
-  // How feed-forward layers and the head are divided, and attention and embedding.
+  // Ranks that divide the output head.
+  [[nodiscard]] int head_tp() const { return launch.on("enable-dp-lm-head") ? attention_tp() : tp; }
   [[nodiscard]] models::ShardPlan shard(int stage) const;
-  [[nodiscard]] models::ShardPlan attention_shard(int stage) const;
+  // How tokens reach experts in a prefill or a decode.
+  [[nodiscard]] ExpertExchange exchange_in(bool decode) const;
   // Caches of the stage's layers on one rank.
   [[nodiscard]] std::vector<models::KvLayerSpec> kv_layers(int stage) const;
   // Columns that a row of the request table has beyond the context length.

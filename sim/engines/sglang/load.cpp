@@ -16,12 +16,6 @@ using models::FfnKind;
 using models::TensorBytes;
 
 // Divided over an attention group where groups attend on their own; the rest over all ranks.
-bool belongs_to_attention(const TensorBytes& tensor) {
-  const std::string_view name = tensor.name;
-  return name.starts_with("self_attn.") || name.starts_with("linear_attn.") ||
-         (tensor.layer < 0 && name.starts_with("embed_tokens"));
-}
-
 class Builder {
  public:
   Builder(const Deployment& deployment, int stage) : deployment_(deployment), stage_(stage) {}
@@ -68,23 +62,9 @@ class Builder {
   // Online quantisation happens after loading: the tensors are created in 16 bits.
   [[nodiscard]] std::vector<TensorBytes> rank_tensors() const {
     models::ShardPlan whole = deployment_.shard(stage_);
-    models::ShardPlan group = deployment_.attention_shard(stage_);
     online_ = !whole.online_quantization.empty();
     whole.online_quantization.clear();
-    group.online_quantization.clear();
-    std::vector<TensorBytes> tensors = models::weights_on_rank(*deployment_.model, whole).tensors;
-    if (deployment_.attention_dp > 1) {
-      const std::vector<TensorBytes> others =
-          models::weights_on_rank(*deployment_.model, group).tensors;
-      OOMCAST_CHECK(others.size() == tensors.size(), "{} and {} tensors of one model",
-                    others.size(), tensors.size());
-      for (std::size_t i = 0; i < tensors.size(); ++i) {
-        if (belongs_to_attention(tensors[i])) {
-          tensors[i] = others[i];
-        }
-      }
-    }
-    return tensors;
+    return models::weights_on_rank(*deployment_.model, whole).tensors;
   }
 
   // Rope tables in the order in which layers first use them.
@@ -221,7 +201,8 @@ class Builder {
       rows = align_up(rows, kRows);
       columns = align_up(columns, matrix.gates ? kRows : 2 * kRows);
     }
-    const std::int64_t experts = div_ceil(ffn.experts, deployment_.ep);
+    const std::int64_t experts =
+        div_ceil(ffn.experts + deployment_.redundant_experts, deployment_.ep);
     const std::int64_t elements = detail::checked_mul(experts, detail::checked_mul(rows, columns));
     return Bytes{matrix.scale ? elements / kPerScale : elements / 2};
   }

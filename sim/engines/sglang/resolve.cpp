@@ -11,6 +11,7 @@
 #include "sim/engines/resolver.hpp"
 #include "sim/engines/sglang/auto_settings.hpp"
 #include "sim/engines/sglang/deployment.hpp"
+#include "sim/engines/sglang/expert_parallel.hpp"
 
 namespace oomcast::sglang {
 namespace {
@@ -48,6 +49,7 @@ class Resolver : private LaunchResolver<Deployment> {
     pools();
     attention_groups();
     graphs();
+    settle_expert_exchange(out_, problems_);
     block_quantisation();
     torch_settings();
     notes();
@@ -99,19 +101,11 @@ class Resolver : private LaunchResolver<Deployment> {
   }
 
   void warn_about_the_rest() {
-    static const std::set<std::string, std::less<>> kUnmodelled = {"enable-memory-saver",
-                                                                   "enable-symm-mem",
-                                                                   "enable-torch-symm-mem",
-                                                                   "enable-mscclpp",
-                                                                   "enable-two-batch-overlap",
-                                                                   "enable-torch-compile",
-                                                                   "moe-dense-tp-size",
-                                                                   "ep-num-redundant-experts",
-                                                                   "enable-eplb",
-                                                                   "enable-lmcache",
-                                                                   "enable-pdmux",
-                                                                   "dllm-algorithm",
-                                                                   "hybrid-kvcache-ratio"};
+    static const std::set<std::string, std::less<>> kUnmodelled = {
+        "enable-memory-saver", "enable-symm-mem",          "enable-torch-symm-mem",
+        "enable-mscclpp",      "enable-two-batch-overlap", "enable-torch-compile",
+        "moe-dense-tp-size",   "enable-lmcache",           "enable-pdmux",
+        "dllm-algorithm",      "hybrid-kvcache-ratio"};
     for (const auto& [name, flag] : line().flags) {
       if (flag.origin == launch::Origin::kGiven && kUnmodelled.count(name) > 0 &&
           !is_harmless(flag.value)) {
@@ -145,29 +139,28 @@ class Resolver : private LaunchResolver<Deployment> {
       out_.attention_dp = 1;
     }
     experts();
-    for (const models::ShardPlan& plan : {out_.shard(0), out_.attention_shard(0)}) {
-      try {
-        models::check_sharding(model(), plan);
-      } catch (const ConfigError& error) {
-        problems_.take(error);
-        break;
-      }
+    try {
+      models::check_sharding(model(), out_.shard(0));
+    } catch (const ConfigError& error) {
+      problems_.take(error);
     }
   }
 
-  [[nodiscard]] bool deepep() const {
-    return line().text("moe-a2a-backend").value_or("none") == "deepep" ||
-           line().on("enable-deepep-moe");
-  }
+  [[nodiscard]] bool deepep() const { return dispatch_backend(out_) == "deepep"; }
 
   void experts() {
     if (!has_experts(model())) {
       return;
     }
     out_.ep = parallel("expert-parallel-size");
-    if (deepep() || line().on("enable-ep-moe")) {
+    if (dispatch_backend(out_) != "none" || line().on("enable-ep-moe")) {
       out_.ep = out_.tp;
     }
+    if (line().integer("moe-dense-tp-size")) {
+      out_.dense_tp = parallel("moe-dense-tp-size");
+    }
+    out_.redundant_experts =
+        static_cast<int>(bounded("ep-num-redundant-experts", 1 << 16).value_or(0));
     if (out_.ep != 1 && out_.ep != out_.tp) {
       complain("expert-parallel-size", std::to_string(out_.ep),
                fmt::format("1 or the {} tensor-parallel ranks", out_.tp),

@@ -1,9 +1,10 @@
 #include "sim/engines/sglang/serving.hpp"
+#include "sim/engines/environment.hpp"
 
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,17 +17,8 @@ constexpr const char* kSource = "launch line";
 // The value of an SGLANG_* variable of the launch line.
 template <typename Number>
 std::optional<Number> variable(const Deployment& deployment, const char* name, Problems& problems) {
-  const auto text = deployment.launch.variable(name);
-  if (!text) {
-    return std::nullopt;
-  }
-  Number value{};
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (error != std::errc{} || end != text->data() + text->size() || !(value >= 0)) {
-    problems.add({kSource, name, *text, "a number from 0 on", ""});
-    return std::nullopt;
-  }
-  return value;
+  return number_variable(deployment.launch, name, Number{0}, std::numeric_limits<Number>::max(),
+                         problems);
 }
 
 void read_variables(const Deployment& deployment, SchedulerConfig& config, Problems& problems) {

@@ -182,8 +182,16 @@ bool StageStartup::kv() {
   return card_.end();
 }
 
+// The dispatcher makes its buffer with the first forward pass: the first capture, else the warm-up.
+bool StageStartup::exchange_buffers() {
+  return card_.outside_all(Leaf::kCommExpert, deployment_.exchange.buffers);
+}
+
 bool StageStartup::capture() {
   card_.begin("capture");
+  if (!deployment_.decode_sizes.empty() && !exchange_buffers()) {
+    return false;
+  }
   if (!card_.allocate_all(attention_workspaces(deployment_)) ||
       !card_.allocate_all(input_registry(deployment_, state_.plan))) {
     return false;
@@ -218,6 +226,9 @@ bool StageStartup::capture() {
 // The scheduler looks at what is free without emptying the cache.
 bool StageStartup::warm_up() {
   card_.begin("warmup");
+  if (deployment_.decode_sizes.empty() && !exchange_buffers()) {
+    return false;
+  }
   state_.at_end = state_.memory.ledger().device_free();
   return card_.end();
 }

@@ -57,6 +57,7 @@ class StageStartup {
   bool size_pools();
   bool kv();
   bool capture();
+  bool exchange_buffers();
   bool warm_up();
   bool ready();
 

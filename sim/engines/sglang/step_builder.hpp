@@ -85,6 +85,7 @@ class StepBuilder {
   TensorId shared_experts(const FfnSpec& ffn, TensorId input);
   // Kernels that activate while they multiply keep no gates.
   [[nodiscard]] bool activates_in_product() const;
+  TensorId exchanged(const FfnSpec& ffn, const std::vector<TensorId>& reads);
   void expert_caches(const FfnSpec& ffn, const std::vector<TensorId>& reads, bool fused_shared);
 
   void per_layer_inputs();
@@ -94,6 +95,7 @@ class StepBuilder {
   const models::ModelSpec& model_;
   models::LayerRange layers_;
   StepKind kind_;
+  ExpertExchange exchange_;
   Bytes element_;
   bool quantised_inputs_ = false;
   OpGraph graph_;

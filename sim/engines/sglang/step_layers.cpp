@@ -197,11 +197,11 @@ TensorId StepBuilder::feed_forward(const LayerSpec& spec, TensorId input) {
   if (ffn.kind == FfnKind::kMoe) {
     return experts(spec, input);
   }
-  return reduced(mlp(ffn.width, ffn.kind == FfnKind::kGated, input), deployment_.tp);
+  const int ranks = deployment_.dense_tp.value_or(deployment_.tp);
+  return reduced(mlp(div_ceil(ffn.width, ranks), ffn.kind == FfnKind::kGated, input), ranks);
 }
 
-TensorId StepBuilder::mlp(std::int64_t width, bool gated, TensorId input) {
-  const std::int64_t own = per_rank(width);
+TensorId StepBuilder::mlp(std::int64_t own, bool gated, TensorId input) {
   const Variable up(graph_, linear(gated ? "gate_up_proj" : "up_proj", input, model_.hidden,
                                    per_token("gate and up", gated ? "T x 2I x b" : "T x I x b",
                                              gated ? 2 * own : own)));
@@ -240,18 +240,52 @@ TensorId StepBuilder::experts(const LayerSpec& spec, TensorId input) {
       apply("top-k", {*router}, bytes_per_token("expert weights", "T x k x 4", Bytes{4} * chosen)));
   const Variable ids(graph_, apply("top-k", {*router},
                                    bytes_per_token("expert ids", "T x k x 4", Bytes{4} * chosen)));
-  expert_caches(ffn, {input, *weights, *ids}, fused);
+  TensorId out =
+      exchange_.kind == Exchange::kNone ? input : exchanged(ffn, {input, *weights, *ids});
+  if (exchange_.kind == Exchange::kNone) {
+    expert_caches(ffn, {input, *weights, *ids}, fused);
+    out = graph_.view(op("sum over experts", {input}), input, "routed output");
+  }
   second_stream_ = false;
-  TensorId out = graph_.view(op("sum over experts", {input}), input, "routed output");
   if (!shared.empty()) {
     out = apply("add shared experts", {out, *shared},
                 per_token("sum of experts", "T x H x b", model_.hidden));
   }
-  return reduced(out, deployment_.tp);
+  // Where tokens travel, their results come back whole.
+  return exchange_.kind == Exchange::kNone ? reduced(out, deployment_.tp) : out;
+}
+
+// DeepGEMM over tokens that arrive from all ranks, by expert one after the other or in fixed slots.
+TensorId StepBuilder::exchanged(const FfnSpec& ffn, const std::vector<TensorId>& reads) {
+  const OpId dispatch = op("dispatch", reads);
+  std::vector<TensorId> arrived;
+  for (opgraph::TensorInfo& tensor : exchange_.dispatched(element_)) {
+    arrived.push_back(graph_.make(dispatch, std::move(tensor)));
+  }
+  const auto b = element_.count();
+  const std::int64_t gates = ffn.gated ? 2 : 1;
+  const auto rows = [&](const char* name, const char* formula, std::int64_t bytes) {
+    if (exchange_.kind == Exchange::kBatched) {
+      return opgraph::TensorInfo{name, formula, Leaf::kWorkspaceMoe,
+                                 Affine::fixed(Bytes{bytes} * exchange_.slots())};
+    }
+    return exchange_.per_routed(name, formula, static_cast<double>(bytes), Leaf::kWorkspaceMoe);
+  };
+  const Variable first(graph_, apply("experts, first product", arrived,
+                                     rows("gate and up of experts", "rows x 2I x b",
+                                          product(gates, ffn.expert_width, b))));
+  const Variable active(graph_, apply("experts, activation", {*first},
+                                      rows("activated, of experts", "rows x I", ffn.expert_width)));
+  const Variable second(
+      graph_, apply("experts, second product", {*active},
+                    rows("outputs of experts", "rows x H x b", product(model_.hidden, b))));
+  return apply("combine", {*second}, per_token("routed output", "T x H x b", model_.hidden));
 }
 
 TensorId StepBuilder::shared_experts(const FfnSpec& ffn, TensorId input) {
-  const Variable out(graph_, mlp(ffn.shared_width, ffn.gated, input));
+  const std::int64_t width =
+      exchange_.kind == Exchange::kNone ? per_rank(ffn.shared_width) : ffn.shared_width;
+  const Variable out(graph_, mlp(width, ffn.gated, input));
   return apply("weigh shared experts", {*out},
                per_token("shared output", "T x H x b", model_.hidden));
 }

@@ -59,8 +59,8 @@ StepPeaks::StepPeaks(const Deployment& deployment, int stage)
   }
   const std::int64_t vocabulary = deployment.model->vocabulary;
   logits_row_ = Bytes{kFloat} * vocabulary;
-  if (deployment.tp > 1) {
-    gathered_row_ = element * (2 * vocabulary + div_ceil(vocabulary, deployment.tp));
+  if (const int ranks = deployment.head_tp(); ranks > 1) {
+    gathered_row_ = element * (2 * vocabulary + div_ceil(vocabulary, ranks));
   }
 }
 

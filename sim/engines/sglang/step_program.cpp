@@ -58,6 +58,7 @@ StepBuilder::StepBuilder(const Deployment& deployment, int stage, StepKind kind)
       model_(*deployment.model),
       layers_(models::stage_layers(*deployment.model, deployment.shard(stage))),
       kind_(kind),
+      exchange_(deployment.exchange_in(kind.decode)),
       element_(Bytes{models::bits_of(deployment.dtype) / 8}),
       quantised_inputs_(quantises_inputs(*deployment.model, deployment.launch)),
       hidden_(graph_),
@@ -92,14 +93,15 @@ StepProgram StepBuilder::build() {
 
 void StepBuilder::logits() {
   const OpId head = op("lm_head", {*hidden_});
-  const std::int64_t own = div_ceil(align_up(model_.vocabulary, 64), deployment_.tp);
+  const int ranks = deployment_.head_tp();
+  const std::int64_t own = div_ceil(align_up(model_.vocabulary, 64), ranks);
   TensorId rows = graph_.make(head, per_token("logits", "B x V/tp x b", own, Leaf::kRuntimeLogits));
-  if (deployment_.tp == 1) {
+  if (ranks == 1) {
     op("copy to the logits buffer", {rows});
     return;
   }
   const auto whole = [&](const char* name) {
-    return per_token(name, "B x V x b", own * deployment_.tp, Leaf::kRuntimeLogits);
+    return per_token(name, "B x V x b", own * ranks, Leaf::kRuntimeLogits);
   };
   const Variable partial(graph_, rows);
   const Variable gathered(graph_, apply("all_gather", {rows}, whole("logits, rank by rank")));

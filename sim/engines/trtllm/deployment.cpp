@@ -7,6 +7,7 @@
 
 #include "sim/core/error.hpp"
 #include "sim/engines/resolver.hpp"
+#include "sim/engines/trtllm/expert_parallel.hpp"
 
 namespace oomcast::trtllm {
 namespace {
@@ -56,6 +57,7 @@ class Resolver : private LaunchResolver<Deployment> {
     cache();
     graphs();
     torch_settings();
+    exchange();
     notes();
     out_.warnings.emplace_back(
         "TensorRT-LLM: sampler state and the experts' tuning scratch are not documented and not "
@@ -65,6 +67,14 @@ class Resolver : private LaunchResolver<Deployment> {
   }
 
  private:
+  void exchange() {
+    try {
+      out_.exchange = expert_exchange(out_);
+    } catch (const ConfigError& error) {
+      problems_.take(error);
+    }
+  }
+
   void refuse_what_is_not_modelled() {
     if (out_.gpu.vendor != "nvidia") {
       problems_.add({"command line", "--gpu", out_.gpu.name, "a card of NVIDIA",
@@ -224,17 +234,18 @@ models::ShardPlan Deployment::shard(int stage) const {
   plan.dtype = dtype;
   plan.compute_major = gpu.compute_major;
   plan.towers = true;
-  return plan;
-}
-
-models::ShardPlan Deployment::attention_shard(int stage) const {
-  models::ShardPlan plan = shard(stage);
-  plan.tp = attention_dp ? 1 : tp;
+  if (attention_dp) {
+    // Only routed experts are divided (modeling_deepseekv3.py: shared_tp_size, mlp_tp_size).
+    plan.attention_tp = 1;
+    plan.dense_tp = 1;
+    plan.head_tp = 1;
+    plan.whole_shared_experts = true;
+  }
   return plan;
 }
 
 std::vector<models::KvLayerSpec> Deployment::kv_layers(int stage) const {
-  return models::kv_layers(*model, attention_shard(stage));
+  return models::kv_layers(*model, shard(stage));
 }
 
 Bytes Deployment::kv_token_bytes(const models::KvLayerSpec& layer) const {

@@ -38,7 +38,6 @@ struct Deployment : EngineDeployment {
 
   // Feed-forward layers and the head; attention, which attention DP does not divide.
   [[nodiscard]] models::ShardPlan shard(int stage) const;
-  [[nodiscard]] models::ShardPlan attention_shard(int stage) const;
   [[nodiscard]] std::vector<models::KvLayerSpec> kv_layers(int stage) const;
   // One layer's keys and values of one token in the pool.
   [[nodiscard]] Bytes kv_token_bytes(const models::KvLayerSpec& layer) const;

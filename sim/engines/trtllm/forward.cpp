@@ -1,6 +1,7 @@
 #include "sim/engines/trtllm/forward.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "sim/kernels/moe.hpp"
@@ -78,7 +79,7 @@ class Moments {
   }
 
   void dense(std::int64_t width, bool gated, Tensors& out) const {
-    const std::int64_t local = div_ceil(width, deployment_.tp);
+    const std::int64_t local = div_ceil(width, deployment_.attention_dp ? 1 : deployment_.tp);
     add(out, gated ? "gate_up" : "up", gated ? "T x 2I/tp x b" : "T x I/tp x b",
         Leaf::kRuntimeIntermediates, gated ? 2 * local : local);
     add(out, "activation output", "T x I/tp x b", Leaf::kRuntimeIntermediates, local);
@@ -86,13 +87,19 @@ class Moments {
 
   void experts(const models::FfnSpec& spec, Tensors& out) const {
     kernels::ExpertShape shape;
-    shape.tokens = std::min(tokens_, deployment_.moe_tokens.value_or(tokens_));
+    const auto arriving = static_cast<std::int64_t>(
+        std::ceil(deployment_.exchange.arriving() * static_cast<double>(tokens_)));
+    shape.tokens = std::min(arriving, deployment_.moe_tokens.value_or(arriving));
     shape.experts_per_token = spec.experts_per_token;
     shape.experts = spec.experts;
     shape.local_experts = div_ceil(spec.experts, deployment_.ep);
     shape.hidden = hidden_;
     shape.width = div_ceil(spec.expert_width, deployment_.tp / deployment_.ep);
     shape.element_bytes = element_;
+    for (const opgraph::TensorInfo& tensor : deployment_.exchange.dispatched(Bytes{element_})) {
+      out.push_back(
+          {tensor.name, tensor.formula, "", tensor.leaf, tensor.bytes.at({tokens_, 0, 0})});
+    }
     out.push_back({"expert workspace", "CUTLASS, each buffer aligned to 128 B", "",
                    Leaf::kWorkspaceMoe,
                    device_bytes(kernels::cutlass_experts(shape, cutlass_type()))});

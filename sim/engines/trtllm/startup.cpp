@@ -108,7 +108,8 @@ class StageStartup {
 
   bool communicators() {
     card_.begin("communicators");
-    return card_.outside_all(Leaf::kCommNccl, communicator_buffers(deployment_)) && card_.end();
+    return card_.outside_all(Leaf::kCommNccl, communicator_buffers(deployment_)) &&
+           card_.outside_all(Leaf::kCommExpert, deployment_.exchange.buffers) && card_.end();
   }
 
   bool load() {

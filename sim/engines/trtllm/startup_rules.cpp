@@ -17,6 +17,7 @@ StartupRules read_rules(const Version& version) {
   rules.profiles = read.boolean("profiles");
   rules.blocks_are_ceiled = read.boolean("blocks_are_ceiled");
   rules.estimator_splits_heads_unrounded = read.boolean("estimator_splits_heads_unrounded");
+  rules.one_sided_exchange = read.boolean("one_sided_exchange");
   rules.windows_share_equally = read.boolean("windows_share_equally");
   rules.captures_graphs = read.choice<bool>("graph_steps", {{"none", false}, {"widening", true}});
   rules.torch = read.version("torch");

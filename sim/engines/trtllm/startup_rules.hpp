@@ -19,6 +19,7 @@ struct StartupRules {
   bool estimator_splits_heads_unrounded = false;
   bool windows_share_equally = true;
   bool captures_graphs = true;
+  bool one_sided_exchange = false;  // of tokens and experts over multi-node NVLink
   Version torch;
   StepCosts step_costs;
 

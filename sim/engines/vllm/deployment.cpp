@@ -14,6 +14,7 @@
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
 #include "sim/engines/resolver.hpp"
+#include "sim/engines/vllm/expert_parallel.hpp"
 #include "sim/engines/vllm/kv_transfer.hpp"
 
 namespace oomcast::vllm {
@@ -23,6 +24,7 @@ using models::AttentionKind;
 using models::DType;
 using models::FfnKind;
 
+constexpr std::int64_t kBatchedExpertTokens = 256;  // default of a step with batched experts
 constexpr std::int64_t kMostInBatch = std::int64_t{1} << 24;  // tokens or sequences of one step
 
 bool has_moe(const models::ModelSpec& model) {
@@ -49,6 +51,7 @@ class Resolver : private LaunchResolver<Deployment> {
     model_length();
     batch_limits();
     features();
+    out_.exchange = expert_exchange(out_, problems_);
     graphs();
     torch_settings();
     models_own_rules();
@@ -75,7 +78,6 @@ class Resolver : private LaunchResolver<Deployment> {
         {"enable-lora", "LoRA"},
         {"kv-cache-dtype-skip-layers", "a KV cache of mixed dtypes"},
         {"mm-ipc-gpu-memory-gb", "a multimodal IPC reserve"},
-        {"enable-eplb", "expert load balancing"},
         {"runner", "pooling and draft runners"},
         {"convert", "converted models"},
         {"hf-overrides", "overriding the model's config"},
@@ -146,6 +148,11 @@ class Resolver : private LaunchResolver<Deployment> {
                                                                  "disable-hybrid-kv-cache-manager",
                                                                  "max-num-seqs",
                                                                  "max-num-batched-tokens",
+                                                                 "all2all-backend",
+                                                                 "enable-eplb",
+                                                                 "eplb-config",
+                                                                 "expert-placement-strategy",
+                                                                 "moe-backend",
                                                                  "max-num-scheduled-tokens",
                                                                  "max-num-active-seqs",
                                                                  "long-prefill-token-threshold",
@@ -199,11 +206,29 @@ class Resolver : private LaunchResolver<Deployment> {
     if (line().on("enable-expert-parallel") && has_moe(model())) {
       out_.ep = out_.tp * out_.dp;
     }
+    expert_copies();
     try {
       models::check_sharding(model(), out_.shard(0));
     } catch (const ConfigError& error) {
       problems_.take(error);
     }
+  }
+
+  void expert_copies() {
+    const Json* copies = line().json("eplb-config", "num_redundant_experts");
+    if (copies == nullptr) {
+      return;
+    }
+    constexpr std::int64_t kMost = 1 << 16;
+    const bool usable = copies->is_number_integer() && *copies >= 0 && *copies <= kMost;
+    if (!usable || (*copies > 0 && (!line().on("enable-eplb") || out_.ep == 1))) {
+      complain("eplb-config", copies->dump(),
+               fmt::format("num_redundant_experts of 0 to {}; above 0 with --enable-eplb and "
+                           "--enable-expert-parallel",
+                           kMost));
+      return;
+    }
+    out_.redundant_experts = copies->get<int>();
   }
 
   void dtypes() {
@@ -326,6 +351,9 @@ class Resolver : private LaunchResolver<Deployment> {
       if (out_.rules.batch_tokens_capped_by_seqs) {
         tokens = std::min(tokens, detail::checked_mul(std::max<std::int64_t>(seqs, 1),
                                                       out_.max_model_len.count()));
+      }
+      if (out_.rules.dispatch_holds_batch && has_batched_experts(out_)) {
+        tokens = kBatchedExpertTokens;
       }
     } else {
       tokens = *given_tokens;
@@ -749,6 +777,9 @@ models::ShardPlan Deployment::shard(int stage) const {
   plan.pp_rank = stage;
   plan.ep = ep;
   plan.expert_tp = tp * dp;
+  plan.redundant_experts = redundant_experts;
+  // Sequence-parallel experts: each rank of the tensor group sends its part of the tokens.
+  plan.whole_shared_experts = exchanges_tokens();
   plan.dtype = dtype;
   plan.interleaved_rope_factor = rules.interleaved_rope_factor;
   plan.towers = loads_towers();

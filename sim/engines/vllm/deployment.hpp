@@ -65,6 +65,7 @@ struct Deployment : EngineDeployment {
   StartupRules rules;
 
   bool runner_v2 = false;
+  int redundant_experts = 0;  // copies that EPLB places
   std::string attention_backend;
   std::int64_t max_num_seqs = 0;
   Tokens max_num_batched_tokens;
@@ -90,6 +91,8 @@ struct Deployment : EngineDeployment {
   [[nodiscard]] std::vector<Knob> knobs() const override;
 
   [[nodiscard]] int ranks() const { return tp * pp; }  // of one engine
+  // Tokens of all replicas travel to the ranks that hold their experts.
+  [[nodiscard]] bool exchanges_tokens() const { return ep > 1 && dp > 1; }
   [[nodiscard]] models::ShardPlan shard(int stage) const;
   [[nodiscard]] KvLayout kv_layout(int stage) const;
   // Caches of the stage's layers as this engine keeps them.

@@ -10,17 +10,18 @@
 namespace oomcast::vllm {
 namespace {
 
-constexpr const char* kFlag = "kv-transfer-config";
+constexpr const char* kTransferFlag = "kv-transfer-config";
 
 // The texts of the object, checked against what each may be.
-class Config {
+class TransferConfig {
  public:
-  Config(const launch::Launch& launch, Problems& problems) : launch_(launch), problems_(problems) {}
+  TransferConfig(const launch::Launch& launch, Problems& problems)
+      : launch_(launch), problems_(problems) {}
 
   template <typename Value>
   Value choice(const char* key, const char* fallback,
                const std::vector<std::pair<const char*, Value>>& values, const char* reason) {
-    const Json* given = launch_.json(kFlag, key);
+    const Json* given = launch_.json(kTransferFlag, key);
     const std::string text = given == nullptr     ? fallback
                              : given->is_string() ? given->get<std::string>()
                                                   : given->dump();
@@ -37,14 +38,14 @@ class Config {
 
   // An extra setting that must stay off.
   void off(const char* key, const char* reason) {
-    const Json* given = launch_.json(kFlag, key);
+    const Json* given = launch_.json(kTransferFlag, key);
     if (given != nullptr && *given != Json(false)) {
       refuse(key, given->dump(), "false", reason);
     }
   }
 
   Nanos seconds(const char* key, Nanos fallback) {
-    const Json* given = launch_.json(kFlag, key);
+    const Json* given = launch_.json(kTransferFlag, key);
     if (given == nullptr) {
       return fallback;
     }
@@ -58,7 +59,7 @@ class Config {
 
  private:
   void refuse(const char* key, std::string value, std::string expected, const char* reason) {
-    problems_.add({"launch line", fmt::format("--{}: {}", kFlag, key), std::move(value),
+    problems_.add({"launch line", fmt::format("--{}: {}", kTransferFlag, key), std::move(value),
                    std::move(expected), reason});
   }
 
@@ -69,12 +70,12 @@ class Config {
 }  // namespace
 
 std::optional<KvTransfer> kv_transfer(const launch::Launch& launch, Problems& problems) {
-  const Json* given = launch.json(kFlag);
+  const Json* given = launch.json(kTransferFlag);
   if (given == nullptr || given->empty()) {
     return std::nullopt;
   }
   using Connector = ConnectorConfig;
-  Config config(launch, problems);
+  TransferConfig config(launch, problems);
   KvTransfer transfer;
   Connector& connector = transfer.connector;
   connector.kind = config.choice<Connector::Kind>("kv_connector", "",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <numeric>
 
 #include "sim/core/error.hpp"
@@ -60,14 +61,25 @@ kernels::ExpertKernel expert_kernel(const Deployment& deployment) {
 
 Bytes expert_workspace(const Deployment& deployment, const FfnSpec& ffn, Tokens tokens) {
   kernels::ExpertShape shape;
+  const ExpertExchange& exchange = deployment.exchange;
   const auto chunk = kernels::vllm_expert_chunk(deployment.launch.version);
-  shape.tokens = chunk ? std::min(*chunk, tokens.count()) : tokens.count();
+  const auto arriving = static_cast<std::int64_t>(
+      std::ceil(exchange.arriving() * static_cast<double>(tokens.count())));
+  // Where routing decides what arrives, the profile run makes room for a whole pass.
+  const bool any_number = exchange.kind == Exchange::kSparse && chunk.has_value();
+  shape.tokens = any_number
+                     ? *chunk
+                     : std::max<std::int64_t>(1, chunk ? std::min(*chunk, arriving) : arriving);
   shape.experts_per_token = ffn.experts_per_token;
-  shape.experts = ffn.experts;
-  shape.local_experts = div_ceil(ffn.experts, deployment.ep);
+  shape.experts = ffn.experts + deployment.redundant_experts;
+  shape.local_experts = div_ceil(shape.experts, deployment.ep);
   shape.hidden = deployment.model->hidden;
   shape.width = deployment.ep > 1 ? ffn.expert_width : div_ceil(ffn.expert_width, deployment.tp);
   shape.element_bytes = element_bytes(deployment);
+  if (exchange.kind == Exchange::kBatched) {
+    return device_bytes(
+        kernels::vllm_batched_expert_workspace(shape, exchange.shape.tokens, exchange.shape.ranks));
+  }
   return device_bytes(kernels::vllm_expert_workspace(shape, expert_kernel(deployment)));
 }
 

@@ -200,7 +200,9 @@ bool StageStartup::load() {
       loaded && card_.outside(Leaf::kModelBuffers, Backing::kDriver, std::max(Bytes{0}, residual));
   // The engine's log counts blocks.
   state_.weights = card_.allocated() - before + residual;
-  return loaded && card_.end();
+  // Made once the model is there (prepare_communication_buffer_for_model).
+  return loaded && card_.outside_all(Leaf::kCommExpert, deployment_.exchange.buffers) &&
+         card_.end();
 }
 
 bool StageStartup::load_weights() {
@@ -304,7 +306,7 @@ bool StageStartup::appear_outside_torch() {
     modules = *deployment_.assumed.non_torch;
     collectives = Bytes{0};
   }
-  state_.non_torch = modules + collectives;
+  state_.non_torch = modules + collectives + device_bytes(deployment_.exchange.buffers);
   return card_.outside(Leaf::kSystemContext, Backing::kContext, modules) &&
          card_.outside(Leaf::kCommNccl, Backing::kDriver, collectives);
 }

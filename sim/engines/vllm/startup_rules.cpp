@@ -41,6 +41,7 @@ StartupRules read_rules(const Version& version) {
   rules.capture_adds_decode_sizes = read.boolean("capture_adds_decode_sizes");
   rules.batch_tokens_huge_card = read.integer("batch_tokens_huge_card");
   rules.unified_memory_is_small = read.boolean("unified_memory_is_small");
+  rules.dispatch_holds_batch = read.boolean("dispatch_holds_batch");
   rules.batch_tokens_capped_by_seqs = read.boolean("batch_tokens_capped_by_seqs");
   rules.async_by_default = read.boolean("async_by_default");
   rules.report_by_concurrency =

@@ -42,6 +42,7 @@ struct StartupRules {
   std::int64_t batch_tokens_huge_card = 8192;
   bool unified_memory_is_small = false;  // batch limits of GB10
   bool batch_tokens_capped_by_seqs = false;
+  bool dispatch_holds_batch = false;  // batched experts have slots for a whole step's tokens
   bool async_by_default = false;
   bool report_by_concurrency = false;
   bool null_block_in_check = false;

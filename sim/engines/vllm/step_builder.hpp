@@ -195,12 +195,15 @@ class StepBuilder {
   // ------------------------------------------------------------------------------
 
   TensorId ffn(const LayerSpec& layer, TensorId input);
-  // Sums over the ranks inside, while its own variables live, or returns the rank's part.
-  TensorId mlp(const FfnSpec& spec, std::int64_t whole_width, TensorId input, bool reduces);
+  // Of `width` on this rank. Sums over the ranks inside, while its own variables live, or returns
+  // the rank's part.
+  TensorId mlp(const FfnSpec& spec, std::int64_t width, TensorId input, bool reduces);
   // Timing a freshly compiled kernel flushes the L2 cache through a buffer of its size.
   void make_timing_buffer(const std::vector<TensorId>& beside);
   TensorId moe(const FfnSpec& spec, TensorId input);
-  TensorId experts(const FfnSpec& spec, const std::vector<TensorId>& reads);
+  TensorId experts(const FfnSpec& spec, const std::vector<TensorId>& chosen);
+  void make_expert_workspace(OpId id, const FfnSpec& spec);
+  std::vector<TensorId> dispatched(const std::vector<TensorId>& reads);
 
   // ---- compiled layer
   // ----------------------------------------------------------------------------

@@ -17,12 +17,10 @@ TensorId StepBuilder::ffn(const LayerSpec& layer, TensorId input) {
   if (spec.kind == FfnKind::kMoe) {
     return moe(spec, input);
   }
-  return mlp(spec, spec.width, input, true);
+  return mlp(spec, local(spec.width), input, true);
 }
 
-TensorId StepBuilder::mlp(const FfnSpec& spec, std::int64_t whole_width, TensorId input,
-                          bool reduces) {
-  const std::int64_t width = local(whole_width);
+TensorId StepBuilder::mlp(const FfnSpec& spec, std::int64_t width, TensorId input, bool reduces) {
   const bool gated = spec.kind == FfnKind::kGated || (spec.kind == FfnKind::kMoe && spec.gated);
   Variable up(graph_,
               linear(gated ? "gate_up_proj" : "up_proj", input, model_.hidden,
@@ -55,7 +53,8 @@ TensorId StepBuilder::moe(const FfnSpec& spec, TensorId input) {
                                            Leaf::kRuntimeIntermediates)));
   Variable shared(graph_);
   if (spec.shared_width > 0) {
-    shared = mlp(spec, spec.shared_width, input, false);
+    const bool whole = deployment_.exchanges_tokens();
+    shared = mlp(spec, whole ? spec.shared_width : local(spec.shared_width), input, false);
   }
   Variable weights(graph_);
   Variable ids(graph_);
@@ -76,8 +75,20 @@ TensorId StepBuilder::moe(const FfnSpec& spec, TensorId input) {
   return reduced("experts' output, reduced", out);
 }
 
-TensorId StepBuilder::experts(const FfnSpec& spec, const std::vector<TensorId>& reads) {
-  const OpId id = op("fused experts", reads);
+// Tokens of other replicas that came for this rank's experts; without any, the rank's own.
+std::vector<TensorId> StepBuilder::dispatched(const std::vector<TensorId>& reads) {
+  if (deployment_.exchange.kind == Exchange::kNone) {
+    return reads;
+  }
+  const OpId id = op("dispatch", reads);
+  std::vector<TensorId> arrived;
+  for (TensorInfo& tensor : deployment_.exchange.dispatched(element_)) {
+    arrived.push_back(graph_.make(id, std::move(tensor)));
+  }
+  return arrived;
+}
+
+void StepBuilder::make_expert_workspace(OpId id, const FfnSpec& spec) {
   const Bytes workspace =
       kind_.first_run ? expert_workspace(deployment_, spec, deployment_.max_num_batched_tokens)
                       : Bytes{0};
@@ -88,14 +99,32 @@ TensorId StepBuilder::experts(const FfnSpec& spec, const std::vector<TensorId>& 
     info.kept = true;
     graph_.make(id, std::move(info));
   }
-  if (quantises_activations(deployment_)) {
-    graph_.make(id, per_token_bytes("quantised input", "T x H", Bytes{model_.hidden},
-                                    Leaf::kRuntimeIntermediates));
+}
+
+TensorId StepBuilder::experts(const FfnSpec& spec, const std::vector<TensorId>& chosen) {
+  const std::vector<TensorId> reads = dispatched(chosen);
+  const OpId id = op("fused experts", reads);
+  make_expert_workspace(id, spec);
+  const ExpertExchange& exchange = deployment_.exchange;
+  const bool arrives_quantised =
+      exchange.kind == Exchange::kBatched ||
+      (exchange.kind == Exchange::kSparse && exchange.payload != comm::Payload::kBf16);
+  const auto hidden = static_cast<double>(model_.hidden);
+  if (quantises_activations(deployment_) && !arrives_quantised) {
+    graph_.make(id, exchange.per_arriving("quantised input", "T x H", hidden));
   }
-  const Bytes sorted = Bytes{8} * spec.experts_per_token;
-  graph_.make(id, per_token_bytes("tokens sorted by expert", "T x k x 8", sorted,
-                                  Leaf::kRuntimeIntermediates));
-  return graph_.make(id, per_token("experts' output", "T x H x b", model_.hidden));
+  if (exchange.kind == Exchange::kBatched) {
+    return apply("combine", reads, per_token("experts' output", "T x H x b", model_.hidden));
+  }
+  graph_.make(id, exchange.per_arriving("tokens sorted by expert", "T x k x 8",
+                                        static_cast<double>(spec.experts_per_token) * 8));
+  if (exchange.kind == Exchange::kNone) {
+    return graph_.make(id, per_token("experts' output", "T x H x b", model_.hidden));
+  }
+  const TensorId out =
+      graph_.make(id, exchange.per_arriving("output of arrived tokens", "arrived x H x b",
+                                            hidden * static_cast<double>(element_.count())));
+  return apply("combine", {out}, per_token("experts' output", "T x H x b", model_.hidden));
 }
 
 }  // namespace oomcast::vllm

@@ -24,6 +24,7 @@ RooflineTerms llama_on_4090() {
   terms.attention = {{131072.0, 0}};
   terms.bandwidth = 1008e9;
   terms.peak_flops = 165e12;
+  terms.attention_peak_flops = 165e12;
   terms.memory_efficiency = 0.92;
   terms.compute_efficiency = 0.99;
   terms.kv_read_efficiency = 0.80;
