@@ -33,6 +33,10 @@ class KeptRows final : public RequestSink {
   std::vector<RequestRow> rows;
 };
 
+inline ClusterSetup pair_of(Pool prefill, Pool decode) {
+  return {std::move(prefill), std::move(decode), {}, RoutePolicy::kLeastLoaded, {}, {}};
+}
+
 struct ClusterRun {
   RunRecord record;
   std::vector<RequestRow> rows;

@@ -34,7 +34,8 @@ class Case {
 
   ClusterSetup setup(std::vector<std::unique_ptr<StepTimeModel>>& times) {
     const std::int64_t page = pick<std::int64_t>({1, 1, 16, 64});
-    ClusterSetup setup{pool("prefill", page, times), pool("decode", page, times)};
+    Pool prefill = pool("prefill", page, times);
+    ClusterSetup setup = pair_of(std::move(prefill), pool("decode", page, times));
     setup.fabric.link.bytes_per_second = pick<double>({2e9, 20e9, 200e9});
     setup.fabric.link.latency = Nanos{number(0, 50'000)};
     setup.fabric.link.setup = Nanos{number(0, 1'000'000)};

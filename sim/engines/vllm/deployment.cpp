@@ -63,7 +63,7 @@ class Resolver : private LaunchResolver<Deployment> {
   // Flags that change bytes or decisions in ways not modelled: a plan would be wrong without a
   // word.
   void refuse_what_is_not_modelled() {
-    static constexpr std::array<std::pair<const char*, const char*>, 20> kRefused = {{
+    static constexpr std::array<std::pair<const char*, const char*>, 19> kRefused = {{
         {"speculative-config", "speculative decoding"},
         {"spec-method", "speculative decoding"},
         {"spec-model", "speculative decoding"},

@@ -33,9 +33,9 @@ AnyDeployment deployment(const std::string& line) { return deployment_of(line, "
 
 class ClusterTest : public testing::Test {
  protected:
-  ClusterTest() {
-    setup.prefill = {start(deployment(kPrefill)), 1, &steps_};
-    setup.decode = {start(deployment(kDecode)), 1, &steps_};
+  ClusterTest()
+      : setup(pair_of({start(deployment(kPrefill)), 1, &steps_},
+                      {start(deployment(kDecode)), 1, &steps_})) {
     // 131,072 bytes a token: at 1.31072 GB/s a token takes 100 us.
     setup.fabric.link.bytes_per_second = 1.31072e9;
     setup.fabric.link.latency = Nanos{10'000};
@@ -48,10 +48,8 @@ class ClusterTest : public testing::Test {
     return serve_cluster(setup, requests, false);
   }
 
-  ClusterSetup setup{{start(deployment(kPrefill))}, {start(deployment(kDecode))}};
-
- private:
   MillisecondSteps steps_;
+  ClusterSetup setup;
 };
 
 workloads::TraceRequest request(std::int64_t arrival_ms, std::int64_t input, std::int64_t output) {
