@@ -131,7 +131,10 @@ void expect_drained(const ClusterSetup& setup, const ClusterRun& run) {
 void expect_rows_conserve(const RankRecord& rank) {
   for (const TimelineRow& row : rank.timeline) {
     ASSERT_EQ(row.kv_used + row.kv_cached + row.kv_free, row.device[index_of(Leaf::kKvPool)]);
-    ASSERT_LE(row.transfer->kv_held, row.kv_used);
+    // A prefill server's prompts can share a prefix, which then counts for each.
+    if (rank.role == "decode") {
+      ASSERT_LE(row.transfer->kv_held, row.kv_used);
+    }
   }
 }
 
