@@ -7,7 +7,6 @@
 namespace oomcast::cli {
 namespace {
 
-
 po::options_description options() {
   po::options_description options = deployment_options();
   options.add_options()("side", po::value<std::vector<std::string>>()->value_name("FILE"),

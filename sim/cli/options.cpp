@@ -19,7 +19,6 @@
 namespace oomcast::cli {
 namespace {
 
-
 std::vector<std::string> names_of(const po::options_description& options) {
   std::vector<std::string> names;
   for (const auto& option : options.options()) {
