@@ -261,7 +261,7 @@ std::vector<Buffer> deep_ep_elastic(const DispatchShape& shape, Payload payload,
   constexpr std::int64_t kInFlight = 1280;  // slots a scale-out peer has beside T
   constexpr std::int64_t kWorkspaceBytes = 12'820'528;
   const std::int64_t k = shape.experts_per_token;
-  const std::int64_t T = shape.tokens;
+  const std::int64_t tokens = shape.tokens;
   const std::int64_t scales =
       payload == Payload::kFp8 ? product(kFloat, div_ceil(shape.hidden, kFp8Group)) : 0;
   const std::int64_t sent = align_up(value_bytes(shape, payload), kAlign) +
@@ -273,14 +273,14 @@ std::vector<Buffer> deep_ep_elastic(const DispatchShape& shape, Payload payload,
   if (topology.scale_out == 1) {
     const std::int64_t staged = topology.nvlink ? 0 : shape.ranks;
     const std::int64_t results = topology.reduces_at_sender ? std::min(shape.ranks, k) : k;
-    dispatch = product(staged + shape.ranks, T, sent);
-    combine = product(results + staged, T, returned);
+    dispatch = product(staged + shape.ranks, tokens, sent);
+    combine = product(results + staged, tokens, returned);
   } else {
     const std::int64_t out = topology.scale_out;
     const std::int64_t up = div_ceil(shape.ranks, out);
-    const std::int64_t forwarded = product(out, T + kInFlight);
-    dispatch = product(product(up, out, T) + T + forwarded, sent);
-    combine = product(product(std::min(up, k), out, T) + product(std::min(out, k), T) +
+    const std::int64_t forwarded = product(out, tokens + kInFlight);
+    dispatch = product(product(up, out, tokens) + tokens + forwarded, sent);
+    combine = product(product(std::min(up, k), out, tokens) + product(std::min(out, k), tokens) +
                           product(forwarded, topology.reduces_at_sender ? 1 : k),
                       returned);
   }
@@ -369,22 +369,22 @@ std::vector<Buffer> mega_moe(const DispatchShape& shape, Payload payload, std::i
   constexpr std::int64_t kScaleValues = 32;
   constexpr std::int64_t kScalePadding = 16;  // rows of 8 padded to 128
   padded.tokens = align_up(shape.tokens, kAlign);
-  const std::int64_t T = padded.tokens;
+  const std::int64_t tokens = padded.tokens;
   const std::int64_t k = shape.experts_per_token;
   const bool scaled = payload != Payload::kBf16;
   const std::int64_t element = scaled ? 1 : 2;
   const std::int64_t ring = mega_ring(padded);
   const std::int64_t input =
-      product(T, product(shape.hidden, element) + (scaled ? shape.hidden / kScaleValues : 0) +
-                     k * (kLong + kFloat));
+      product(tokens, product(shape.hidden, element) + (scaled ? shape.hidden / kScaleValues : 0) +
+                          k * (kLong + kFloat));
   const std::int64_t rows = product(ring, product(shape.hidden + width, element) + kFloat);
   const std::int64_t scales =
       scaled ? product(ring, kScalePadding, (shape.hidden + width) / kScaleValues) : 0;
-  const std::int64_t combined = product(k, T, shape.hidden, kHalf);
+  const std::int64_t combined = product(k, tokens, shape.hidden, kHalf);
   const std::int64_t local = local_experts(shape);
   const std::int64_t workspace =
       product(16, shape.experts) + product(8, local) + product(16, ring / 8) +
-      product(kInt, local, shape.ranks, shape.ranks, T) + product(12, ring);
+      product(kInt, local, shape.ranks, shape.ranks, tokens) + product(12, ring);
   return {
       kept("mega MoE buffer",
            "T x (H x b + H/32 + 12k) + R x ((H + I) x b + 4) + 16R x (H + I)/32 + k x T x H x 2 "

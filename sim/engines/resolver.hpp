@@ -31,12 +31,12 @@ class LaunchResolver {
  protected:
   template <typename Rules>
   LaunchResolver(Rules rules, launch::Launch&& launch,
-                 std::shared_ptr<const models::ModelSpec> model, models::GpuSpec gpu,
+                 const std::shared_ptr<const models::ModelSpec>& model, const models::GpuSpec& gpu,
                  const CardState& card, const Assumed& assumed) {
     out_.rules = std::move(rules);
     out_.launch = std::move(launch);
-    out_.model = std::move(model);
-    out_.gpu = std::move(gpu);
+    out_.model = model;
+    out_.gpu = gpu;
     out_.card = card;
     out_.assumed = assumed;
   }

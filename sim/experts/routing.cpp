@@ -23,6 +23,7 @@ constexpr double kMostBurst = 1000;
 constexpr int kMostWindows = 1024;
 constexpr std::size_t kMostLayers = 4096;
 constexpr std::size_t kMostExperts = 1 << 16;
+constexpr double kMostCount = 1e15;
 // The share of experts that a burst is about.
 constexpr std::int64_t kBurstOneIn = 16;
 
@@ -45,9 +46,10 @@ class RoutingReader {
       return out_;
     }
     if (text_.rfind("file:", 0) == 0) {
-      out_.kind = Routing::Kind::kTable;
-      read_table(text_.substr(5));
-    } else if (text_.rfind("zipf:", 0) == 0) {
+      const std::string path = text_.substr(5);
+      return routing_of_table(read_json_file(path), path);
+    }
+    if (text_.rfind("zipf:", 0) == 0) {
       out_.kind = Routing::Kind::kZipf;
       read_zipf(std::string_view(text_).substr(5));
     } else {
@@ -105,40 +107,24 @@ class RoutingReader {
     }
   }
 
-  void read_table(const std::string& path) {
-    const Json rows = read_json_file(path);
-    const bool one_row = rows.is_array() && !rows.empty() && !rows.front().is_array();
-    const Json all = one_row ? Json::array({rows}) : rows;
-    if (!all.is_array() || all.empty() || all.size() > kMostLayers) {
-      complain(path, "a JSON list of lists of counts, one a layer");
-      return;
-    }
-    for (std::size_t layer = 0; layer < all.size(); ++layer) {
-      read_row(all[layer], fmt::format("{}: layer {}", path, layer));
-    }
-  }
-
-  void read_row(const Json& row, const std::string& place) {
-    std::vector<double> weights;
-    const bool usable =
-        row.is_array() && !row.empty() && row.size() <= kMostExperts &&
-        std::all_of(row.begin(), row.end(), [](const Json& count) {
-          return count.is_number() && count.get<double>() >= 0 && count.get<double>() <= 1e15;
-        });
-    if (usable) {
-      weights = row.get<std::vector<double>>();
-    }
-    if (!usable || std::accumulate(weights.begin(), weights.end(), 0.0) <= 0) {
-      complain(place, "counts of at least 0, one of them above 0");
-      return;
-    }
-    out_.table.push_back(std::move(weights));
-  }
-
   const std::string& text_;
   Routing out_;
   Problems problems_;
 };
+
+std::optional<std::vector<double>> counts_of(const Json& row) {
+  const bool usable =
+      row.is_array() && !row.empty() && row.size() <= kMostExperts &&
+      std::all_of(row.begin(), row.end(), [](const Json& count) {
+        return count.is_number() && count.get<double>() >= 0 && count.get<double>() <= kMostCount;
+      });
+  if (!usable) {
+    return std::nullopt;
+  }
+  auto counts = row.get<std::vector<double>>();
+  return std::accumulate(counts.begin(), counts.end(), 0.0) > 0 ? std::optional(std::move(counts))
+                                                                : std::nullopt;
+}
 
 std::vector<double> zipf_weights(const Routing& routing, int layer, int window,
                                  std::int64_t experts) {
@@ -214,6 +200,29 @@ std::string Routing::text() const {
 }
 
 Routing parse_routing(const std::string& text) { return RoutingReader(text).read(); }
+
+Routing routing_of_table(const Json& table, const std::string& source) {
+  const bool one_row = table.is_array() && !table.empty() && !table.front().is_array();
+  const Json rows = one_row ? Json::array({table}) : table;
+  Routing out;
+  out.kind = Routing::Kind::kTable;
+  Problems problems;
+  if (!rows.is_array() || rows.empty() || rows.size() > kMostLayers) {
+    problems.add({source, "", rows.dump().substr(0, 40), "a list of lists of counts, one a layer",
+                  "or one list for all layers"});
+    problems.raise_if_any();
+  }
+  for (std::size_t layer = 0; layer < rows.size(); ++layer) {
+    if (auto counts = counts_of(rows[layer])) {
+      out.table.push_back(std::move(*counts));
+    } else {
+      problems.add({source, fmt::format("layer {}", layer), rows[layer].dump().substr(0, 40),
+                    "counts of at least 0, one of them above 0", ""});
+    }
+  }
+  problems.raise_if_any();
+  return out;
+}
 
 std::vector<double> expert_shares(const Routing& routing, int layer, int window,
                                   std::int64_t experts, std::int64_t picks) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/core/json.hpp"
+
 namespace oomcast::experts {
 
 struct Routing {
@@ -32,6 +34,8 @@ struct Routing {
 // "uniform", "zipf:S[,burst=B][,windows=N][,seed=N]" or "file:PATH" (JSON: a list of lists of
 // counts, one a layer; or one list). Throws ConfigError with all problems.
 Routing parse_routing(const std::string& text);
+// The table of such a file; `source` names it in complaints.
+Routing routing_of_table(const Json& table, const std::string& source);
 
 // The expected number of times that one token picks each expert of a layer in a window: sums to
 // `picks`, and no more than 1 each, since a token picks an expert at most once. Throws ConfigError

@@ -40,8 +40,11 @@ class Roofline final : public StepTimeModel {
 
     double seconds = terms_.step_seconds + terms_.layers * terms_.layer_seconds +
                      static_cast<double>(shape.requests) * terms_.request_seconds;
-    seconds += smooth_max(terms_.linear_bytes / memory_rate,
-                          2 * terms_.linear_parameters * tokens / compute_rate);
+    const double experts_read = 1 - std::pow(1 - terms_.picked_share, tokens);
+    const double multiplied =
+        terms_.linear_parameters + terms_.picked_share * terms_.expert_parameters;
+    seconds += smooth_max((terms_.linear_bytes + experts_read * terms_.expert_bytes) / memory_rate,
+                          2 * multiplied * tokens / compute_rate);
     if (shape.sampled_rows > 0) {
       seconds += smooth_max(terms_.head_bytes / memory_rate,
                             2 * terms_.head_parameters * rows / compute_rate);

@@ -63,7 +63,12 @@ struct RooflineTerms {
   double mlp_width_per_rank = 0;  // intermediate size / tp
   double linear_bytes = 0;        // weights of all linear layers as stored
   double linear_parameters = 0;
-  double head_bytes = 0;  // output head
+  // Experts are read as far as tokens pick them: E (1 - (1 - k/E)^tokens) of E, and multiplied with
+  // the k that each token picks.
+  double expert_bytes = 0;  // of all experts of the rank
+  double expert_parameters = 0;
+  double picked_share = 1;  // k / E
+  double head_bytes = 0;    // output head
   double head_parameters = 0;
   double query_width_per_rank = 0;  // query heads / tp * head dim
   double element_bytes = 2;

@@ -54,11 +54,18 @@ void add_weights(const Deployment& deployment, RooflineTerms& terms) {
     for (const models::TensorBytes& tensor : weights.tensors) {
       const auto bytes = static_cast<double>(tensor.bytes.count());
       const double parameters = bytes * 8 / static_cast<double>(models::bits_of(tensor.dtype));
-      if (tensor.layer >= 0) {
+      if (tensor.layer >= 0 && tensor.name.starts_with("mlp.experts")) {
+        terms.expert_bytes += bytes;
+        terms.expert_parameters += parameters;
+      } else if (tensor.layer >= 0) {
         terms.linear_bytes += bytes;
         terms.linear_parameters += parameters;
       }
     }
+  }
+  if (const Mixture mixture = widest_mixture(*deployment.model); mixture.ffn != nullptr) {
+    terms.picked_share = static_cast<double>(mixture.ffn->experts_per_token) /
+                         static_cast<double>(mixture.ffn->experts);
   }
   const double rows = static_cast<double>(deployment.model->vocabulary) / deployment.tp;
   terms.head_parameters = rows * static_cast<double>(deployment.model->hidden);

@@ -7,6 +7,7 @@
 #include "sim/core/digest.hpp"
 #include "tests/golden/recording.hpp"
 #include "tests/golden/vllm_scenario.hpp"
+#include "tests/golden/vllm_transfers.hpp"
 
 namespace oomcast::golden {
 namespace {
@@ -18,20 +19,12 @@ struct Totals {
   std::int64_t preemptions = 0;
   std::int64_t finished = 0;
   std::int64_t hits = 0;
-  // With a connector.
-  std::int64_t external = 0;
-  std::int64_t failed = 0;
-  std::int64_t received_blocks = 0;
-  std::int64_t sent = 0;
-  std::int64_t loaded = 0;
-  std::int64_t stored = 0;
-  std::int64_t flushed = 0;
-  vllm::TransferCounts peak;
 };
 
 class Comparison {
  public:
-  Comparison(const Scenario& scenario) : scenario_(scenario), run_(scenario, true) {}
+  Comparison(const Scenario& scenario)
+      : scenario_(scenario), run_(scenario, true), transfers_(run_, scenario) {}
 
   std::string header();
   std::string step(const Line* recorded);
@@ -45,11 +38,6 @@ class Comparison {
   template <typename Ids>
   Line id_list(const Ids& ids) const;
   Line fields() const;
-  void transfer_fields(Line& line) const;
-  static void count_fields(const vllm::TransferCounts& counts, Line& line);
-  [[nodiscard]] std::string blocks_text(const vllm::BlockLists& lists, bool counts) const;
-  void extend_transfers(Digest& digest, bool counts) const;
-  void add_totals();
   Line block_lists(const vllm::ScheduledRequest& request) const;
   void extend_digests();
   void extend_blocks(const vllm::ScheduledRequest& request);
@@ -64,6 +52,7 @@ class Comparison {
 
   const Scenario& scenario_;
   ScenarioRun run_;
+  TransferComparison transfers_;
   Digest digest_;
   Digest digest_counts_;
   Totals totals_;
@@ -146,167 +135,11 @@ Line Comparison::fields() const {
                  {"running", run_.scheduler.running()},
                  {"waiting", run_.scheduler.waiting()}};
   if (scenario_.config.connector) {
-    transfer_fields(line);
+    transfers_.add_fields(line);
   }
   line["digest"] = digest_.hex();
   line["digest_counts"] = digest_counts_.hex();
   return line;
-}
-
-void Comparison::count_fields(const vllm::TransferCounts& counts, Line& line) {
-  line["remote"] = counts.remote;
-  line["arrived"] = counts.arrived;
-  line["remote_blocks"] = counts.remote_blocks.count();
-  line["held"] = counts.held;
-  line["held_blocks"] = counts.held_blocks.count();
-  line["deferred_blocks"] = counts.deferred_blocks.count();
-  line["host_used"] = counts.host_used;
-  line["host_evictable"] = counts.host_evictable;
-  line["host_writing"] = counts.host_writing;
-}
-
-std::string received_mark(const vllm::TransferReport::Received& received, bool counts) {
-  if (received.failed) {
-    return "!";
-  }
-  if (received.bad_blocks.empty()) {
-    return "";
-  }
-  return counts ? fmt::format("!{}", received.bad_blocks.size())
-                : fmt::format("!{}", fmt::join(received.bad_blocks, "."));
-}
-
-void Comparison::transfer_fields(Line& line) const {
-  const vllm::StepTransfers& transfers = run_.plan->transfers;
-  for (const char* key : {"recv", "save", "load", "store", "handoff", "received"}) {
-    line[key] = Line::object();
-  }
-  for (const vllm::Receive& one : transfers.receives) {
-    line["recv"][id(one.id)] = {one.tokens.count(), one.blocks};
-  }
-  line["notify"] = id_list(transfers.notifies);
-  for (const vllm::Save& one : transfers.saves) {
-    line["save"][id(one.id)] = one.blocks;
-  }
-  line["send"] = id_list(transfers.sends);
-  for (const vllm::LoadJob& one : transfers.loads) {
-    line["load"][std::to_string(one.job)] = {id(one.id), one.tokens.count(), one.chunks,
-                                             one.blocks};
-  }
-  for (const vllm::StoreJob& one : transfers.stores) {
-    line["store"][std::to_string(one.job)] = {id(one.id), one.blocks, one.chunks};
-  }
-  line["flush"] = transfers.flushes;
-  line["sent"] = Line::array();
-  line["jobs"] = Line::array();
-  line["failed"] = Line::array();
-  if (run_.output != nullptr) {
-    for (const vllm::Handoff& one : run_.output->handoffs) {
-      line["handoff"][id(one.id)] = {one.tokens.count(), one.blocks};
-    }
-    for (const vllm::TransferReport::Received& one : run_.workers.received()) {
-      line["received"][id(one.id)] = received_mark(one, false);
-    }
-    line["sent"] = id_list(run_.report->sent);
-    line["jobs"] = run_.report->jobs;
-    line["failed"] = id_list(run_.output->failed);
-  }
-  count_fields(run_.while_running, line);
-  const vllm::TransferCounts end = run_.scheduler.transfers();
-  count_fields(end, line["end"]);
-  line["end"]["reserved"] = end.reserved_blocks.count();
-}
-
-std::string Comparison::blocks_text(const vllm::BlockLists& lists, bool counts) const {
-  std::string text;
-  for (std::size_t g = 0; g < lists.size(); ++g) {
-    text += g == 0 ? "" : "/";
-    text += counts ? std::to_string(lists[g].size()) : fmt::format("{}", fmt::join(lists[g], " "));
-  }
-  return text;
-}
-
-void Comparison::extend_transfers(Digest& digest, bool counts) const {
-  const vllm::StepTransfers& transfers = run_.plan->transfers;
-  const auto list = [&](const auto& items, const char* separator, auto text_of) {
-    std::string text;
-    for (const auto& item : items) {
-      text += (text.empty() ? "" : separator) + text_of(item);
-    }
-    digest.add("|" + text);
-  };
-  const auto name = [&](RequestId request) { return id(request); };
-  const auto number = [](vllm::JobId job) { return std::to_string(job); };
-  const auto moved = [&](const auto& one) {
-    return fmt::format("{}:{}:{}", id(one.id), one.tokens.count(), blocks_text(one.blocks, counts));
-  };
-  const auto numbers = [&](const auto& values) {
-    return counts ? std::to_string(values.size()) : fmt::format("{}", fmt::join(values, " "));
-  };
-  list(transfers.receives, ";", moved);
-  list(transfers.notifies, ",", name);
-  list(transfers.saves, ";", [&](const vllm::Save& one) {
-    return fmt::format("{}:{}", id(one.id), blocks_text(one.blocks, counts));
-  });
-  list(transfers.sends, ",", name);
-  list(transfers.loads, ";", [&](const vllm::LoadJob& one) {
-    return fmt::format("{}:{}:{}:{}:{}", one.job, id(one.id), one.tokens.count(),
-                       numbers(one.chunks), numbers(one.blocks));
-  });
-  list(transfers.stores, ";", [&](const vllm::StoreJob& one) {
-    return fmt::format("{}:{}:{}:{}", one.job, id(one.id), numbers(one.blocks),
-                       numbers(one.chunks));
-  });
-  list(transfers.flushes, ",", number);
-  const vllm::StepOutput none;
-  const vllm::TransferReport nothing;
-  const bool due = run_.output != nullptr;
-  const vllm::StepOutput& output = due ? *run_.output : none;
-  const vllm::TransferReport& report = due ? *run_.report : nothing;
-  list(output.handoffs, ";", moved);
-  const std::vector<vllm::TransferReport::Received> not_yet;
-  list(due ? run_.workers.received() : not_yet, ",",
-       [&](const vllm::TransferReport::Received& one) {
-         return id(one.id) + received_mark(one, counts);
-       });
-  list(report.sent, ",", name);
-  list(report.jobs, ",", number);
-  list(output.failed, ",", name);
-  for (const vllm::TransferCounts& state : {run_.while_running, run_.scheduler.transfers()}) {
-    digest.add(fmt::format("|{}:{}:{}:{}:{}:{}:{}:{}:{}", state.remote, state.arrived,
-                           state.remote_blocks.count(), state.held, state.held_blocks.count(),
-                           state.deferred_blocks.count(), state.host_used, state.host_evictable,
-                           state.host_writing));
-  }
-}
-
-void Comparison::add_totals() {
-  const auto size = [](const auto& list) { return static_cast<std::int64_t>(list.size()); };
-  const vllm::StepTransfers& transfers = run_.plan->transfers;
-  for (const vllm::Receive& one : transfers.receives) {
-    totals_.external += one.tokens.count();
-    for (const vllm::BlockIds& blocks : one.blocks) {
-      totals_.received_blocks += size(blocks);
-    }
-  }
-  for (const vllm::LoadJob& one : transfers.loads) {
-    totals_.external += one.tokens.count();
-    totals_.loaded += size(one.chunks);
-  }
-  for (const vllm::StoreJob& one : transfers.stores) {
-    totals_.stored += size(one.chunks);
-  }
-  totals_.flushed += size(transfers.flushes);
-  totals_.failed += run_.output != nullptr ? size(run_.output->failed) : 0;
-  totals_.sent += run_.report != nullptr ? size(run_.report->sent) : 0;
-  vllm::TransferCounts& peak = totals_.peak;
-  for (const vllm::TransferCounts& state : {run_.while_running, run_.scheduler.transfers()}) {
-    peak.remote = std::max(peak.remote, state.remote);
-    peak.remote_blocks = std::max(peak.remote_blocks, state.remote_blocks);
-    peak.held = std::max(peak.held, state.held);
-    peak.held_blocks = std::max(peak.held_blocks, state.held_blocks);
-    peak.host_used = std::max(peak.host_used, state.host_used);
-  }
 }
 
 template <typename Ids>
@@ -360,8 +193,8 @@ void Comparison::extend_digests() {
                   run_.scheduler.blocks().free.count(), run_.scheduler.running(),
                   run_.scheduler.waiting()));
   if (scenario_.config.connector) {
-    extend_transfers(digest_, false);
-    extend_transfers(digest_counts_, true);
+    digest_.add(transfers_.digest_text(false));
+    digest_counts_.add(transfers_.digest_text(true));
   }
   add("\n");
 }
@@ -372,7 +205,7 @@ std::string Comparison::step(const Line* recorded) {
   totals_.preemptions += static_cast<std::int64_t>(plan.preempted.size());
   totals_.finished +=
       run_.output != nullptr ? static_cast<std::int64_t>(run_.output->finished.size()) : 0;
-  add_totals();
+  transfers_.count_step();
   extend_digests();
   if (recorded == nullptr) {
     return "";
@@ -427,28 +260,16 @@ std::string Comparison::header() {
 }
 
 std::string Comparison::trailer(const Line& recorded) {
-  const Line ours = {{"end", true},
-                     {"steps", run_.executed},
-                     {"scheduled_tokens", totals_.tokens},
-                     {"preemptions", totals_.preemptions},
-                     {"finished", totals_.finished},
-                     {"prefix_hit_tokens", run_.scheduler.prefix_hit_tokens().count()},
-                     {"unfinished", run_.scheduler.running() + run_.scheduler.waiting()},
-                     {"digest", digest_.hex()},
-                     {"digest_counts", digest_counts_.hex()},
-                     {"external_tokens", totals_.external},
-                     {"failed", totals_.failed},
-                     {"received_blocks", totals_.received_blocks},
-                     {"sent", totals_.sent},
-                     {"loaded_chunks", totals_.loaded},
-                     {"stored_chunks", totals_.stored},
-                     {"flushed_jobs", totals_.flushed},
-                     {"peak",
-                      {{"remote", totals_.peak.remote},
-                       {"remote_blocks", totals_.peak.remote_blocks.count()},
-                       {"held", totals_.peak.held},
-                       {"held_blocks", totals_.peak.held_blocks.count()},
-                       {"host_used", totals_.peak.host_used}}}};
+  Line ours = {{"end", true},
+               {"steps", run_.executed},
+               {"scheduled_tokens", totals_.tokens},
+               {"preemptions", totals_.preemptions},
+               {"finished", totals_.finished},
+               {"prefix_hit_tokens", run_.scheduler.prefix_hit_tokens().count()},
+               {"unfinished", run_.scheduler.running() + run_.scheduler.waiting()},
+               {"digest", digest_.hex()},
+               {"digest_counts", digest_counts_.hex()}};
+  transfers_.add_totals(ours);
   for (const auto& [field, expected] : recorded.items()) {
     if (!ours.contains(field) || ours[field] != expected) {
       return fmt::format("trailer field {}: expected {}, got {}", field, expected.dump(),
@@ -538,6 +359,9 @@ std::string check_fast_forward(const Scenario& scenario) {
     const bool look = scenario.config.num_gpu_blocks < Blocks{64} || fast.executed % 16 == 0;
     if (look && slow.scheduler.state_digest() != fast.scheduler.state_digest()) {
       return differ("state", "one state", "another");
+    }
+    if (look) {
+      slow.scheduler.check_conservation();
     }
     const std::int64_t steps = fast.jump();
     for (std::int64_t i = 0; i < steps; ++i) {

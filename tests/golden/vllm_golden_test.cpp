@@ -49,14 +49,16 @@ class SharedRecordings : public testing::TestWithParam<const char*> {
 
 std::vector<std::string> carried() {
   std::vector<std::string> files = recordings(std::string(kCarried) + "/0.33.0");
-  for (std::string& path : recordings(std::string(kCarried) + "/0.19.0")) {
-    files.push_back(std::move(path));
+  for (const char* others : {"/0.19.0", "/0.33.0-pd"}) {
+    for (std::string& path : recordings(std::string(kCarried) + others)) {
+      files.push_back(std::move(path));
+    }
   }
   return files;
 }
 
 TEST(CarriedRecordings, AllFieldsAndDigestsMatch) {
-  ASSERT_GE(carried().size(), 70U);
+  ASSERT_GE(carried().size(), 130U);
   expect_all_match(carried());
 }
 TEST(CarriedRecordings, FastForwardLeavesTheSameState) { expect_fast_forward_agrees(carried()); }
@@ -64,10 +66,13 @@ TEST(CarriedRecordings, FastForwardLeavesTheSameState) { expect_fast_forward_agr
 TEST_P(SharedRecordings, AllFieldsAndDigestsMatch) { expect_all_match(files_); }
 TEST_P(SharedRecordings, FastForwardLeavesTheSameState) { expect_fast_forward_agrees(files_); }
 
-INSTANTIATE_TEST_SUITE_P(Versions, SharedRecordings, testing::Values("0.33.0", "0.19.0"),
+INSTANTIATE_TEST_SUITE_P(Versions, SharedRecordings,
+                         testing::Values("0.33.0", "0.19.0", "0.33.0-pd"),
                          [](const auto& parameter) {
                            std::string name = parameter.param;
-                           std::replace(name.begin(), name.end(), '.', '_');
+                           std::replace_if(
+                               name.begin(), name.end(),
+                               [](char letter) { return letter == '.' || letter == '-'; }, '_');
                            return "v" + name;
                          });
 

@@ -13,6 +13,7 @@ FlatFormat inferencex() {
   format.input = "input_tokens";
   format.output = "output_tokens_actual";
   format.session = "trace_id";
+  format.session_is_content = true;  // prompts of a session grow by what came before
   format.think = "delay_actual";
   format.success = "success";
   return format;

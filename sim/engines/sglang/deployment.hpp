@@ -82,7 +82,7 @@ bool has_mla(const models::ModelSpec& model);
 
 // Throws ConfigError with all problems: flags that contradict, shards that do not divide, what is
 // not modelled yet.
-Deployment resolve(launch::Launch launch, std::shared_ptr<const models::ModelSpec> model,
-                   models::GpuSpec gpu, const CardState& card, const Assumed& assumed);
+Deployment resolve(launch::Launch launch, const std::shared_ptr<const models::ModelSpec>& model,
+                   const models::GpuSpec& gpu, const CardState& card, const Assumed& assumed);
 
 }  // namespace oomcast::sglang

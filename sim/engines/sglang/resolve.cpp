@@ -30,10 +30,10 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 
 class Resolver : private LaunchResolver<Deployment> {
  public:
-  Resolver(launch::Launch&& launch, std::shared_ptr<const models::ModelSpec> model,
-           models::GpuSpec gpu, const CardState& card, const Assumed& assumed)
-      : LaunchResolver(startup_rules_for(launch.version), std::move(launch), std::move(model),
-                       std::move(gpu), card, assumed) {}
+  Resolver(launch::Launch&& launch, const std::shared_ptr<const models::ModelSpec>& model,
+           const models::GpuSpec& gpu, const CardState& card, const Assumed& assumed)
+      : LaunchResolver(startup_rules_for(launch.version), std::move(launch), model, gpu, card,
+                       assumed) {}
 
   Deployment run() {
     refuse_what_is_not_modelled();
@@ -620,9 +620,9 @@ class Resolver : private LaunchResolver<Deployment> {
 
 }  // namespace
 
-Deployment resolve(launch::Launch launch, std::shared_ptr<const models::ModelSpec> model,
-                   models::GpuSpec gpu, const CardState& card, const Assumed& assumed) {
-  return Resolver(std::move(launch), std::move(model), std::move(gpu), card, assumed).run();
+Deployment resolve(launch::Launch launch, const std::shared_ptr<const models::ModelSpec>& model,
+                   const models::GpuSpec& gpu, const CardState& card, const Assumed& assumed) {
+  return Resolver(std::move(launch), model, gpu, card, assumed).run();
 }
 
 }  // namespace oomcast::sglang

@@ -44,10 +44,10 @@ std::vector<std::int64_t> capture_sizes(std::int64_t most, bool padded) {
 
 class Resolver : private LaunchResolver<Deployment> {
  public:
-  Resolver(launch::Launch&& launch, std::shared_ptr<const models::ModelSpec> model,
-           models::GpuSpec gpu, const CardState& card, const Assumed& assumed)
-      : LaunchResolver(startup_rules_for(launch.version), std::move(launch), std::move(model),
-                       std::move(gpu), card, assumed) {}
+  Resolver(launch::Launch&& launch, const std::shared_ptr<const models::ModelSpec>& model,
+           const models::GpuSpec& gpu, const CardState& card, const Assumed& assumed)
+      : LaunchResolver(startup_rules_for(launch.version), std::move(launch), model, gpu, card,
+                       assumed) {}
 
   Deployment run() {
     refuse_what_is_not_modelled();
@@ -264,9 +264,9 @@ Bytes Deployment::state_bytes(int stage) const {
   return sum;
 }
 
-Deployment resolve(launch::Launch launch, std::shared_ptr<const models::ModelSpec> model,
-                   models::GpuSpec gpu, const CardState& card, const Assumed& assumed) {
-  return Resolver(std::move(launch), std::move(model), std::move(gpu), card, assumed).run();
+Deployment resolve(launch::Launch launch, const std::shared_ptr<const models::ModelSpec>& model,
+                   const models::GpuSpec& gpu, const CardState& card, const Assumed& assumed) {
+  return Resolver(std::move(launch), model, gpu, card, assumed).run();
 }
 
 }  // namespace oomcast::trtllm

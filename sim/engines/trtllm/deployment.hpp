@@ -46,7 +46,7 @@ struct Deployment : EngineDeployment {
 };
 
 // Throws ConfigError with all problems.
-Deployment resolve(launch::Launch launch, std::shared_ptr<const models::ModelSpec> model,
-                   models::GpuSpec gpu, const CardState& card, const Assumed& assumed);
+Deployment resolve(launch::Launch launch, const std::shared_ptr<const models::ModelSpec>& model,
+                   const models::GpuSpec& gpu, const CardState& card, const Assumed& assumed);
 
 }  // namespace oomcast::trtllm

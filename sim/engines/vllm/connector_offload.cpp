@@ -1,6 +1,7 @@
 #include "sim/engines/vllm/connector_offload.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -10,10 +11,6 @@ namespace oomcast::vllm {
 namespace {
 
 std::size_t index(std::int64_t position) { return static_cast<std::size_t>(position); }
-template <typename T>
-std::int64_t size(const std::vector<T>& list) {
-  return static_cast<std::int64_t>(list.size());
-}
 
 kv::HostTier::Policy policy_of(const ConnectorConfig& config) {
   return config.eviction_policy == ConnectorConfig::Eviction::kArc ? kv::HostTier::Policy::kArc
@@ -69,8 +66,8 @@ void OffloadingConnector::update_keys(State& state, Request& request) const {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     std::vector<kv::BlockKey>& keys = state.groups[g].keys;
     const std::int64_t hashes = groups_[g].hashes_per_chunk;
-    while ((size(keys) + 1) * hashes <= request.chain.blocks()) {
-      keys.push_back(kv::block_key(request.chain.hash((size(keys) + 1) * hashes - 1), g));
+    while ((std::ssize(keys) + 1) * hashes <= request.chain.blocks()) {
+      keys.push_back(kv::block_key(request.chain.hash((std::ssize(keys) + 1) * hashes - 1), g));
     }
   }
 }
@@ -112,7 +109,7 @@ std::optional<std::int64_t> OffloadingConnector::lookup(const State& state,
     bool windows_done = false;
     for (const std::size_t g : round) {
       const std::int64_t chunk = groups_[g].chunk_tokens;
-      const std::int64_t keys = size(state.groups[g].keys);
+      const std::int64_t keys = std::ssize(state.groups[g].keys);
       longest = std::min(longest, keys * chunk);
       if (longest - state.local < chunk) {
         return 0;
@@ -189,7 +186,7 @@ bool OffloadingConnector::being_loaded(const State& state, std::int64_t hit) con
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const std::vector<kv::BlockKey>& keys = state.groups[g].keys;
     const std::int64_t chunk = groups_[g].chunk_tokens;
-    const std::int64_t end = std::min(div_ceil(state.local + hit, chunk), size(keys));
+    const std::int64_t end = std::min(div_ceil(state.local + hit, chunk), std::ssize(keys));
     std::int64_t first = state.local / chunk;
     if (groups_[g].window_chunks > 0) {
       first = std::max(first, end - groups_[g].window_chunks);
@@ -203,10 +200,13 @@ bool OffloadingConnector::being_loaded(const State& state, std::int64_t hit) con
   return false;
 }
 
-// A load within the step must leave the request a token to compute. The budget stays spent if the
-// request is not admitted after all.
+// Off unless there is a budget. A load within the step must leave the request a token to compute.
+// The budget stays spent if the request is not admitted after all.
 bool OffloadingConnector::fits_sync_budget(const Request& request, std::int64_t local,
                                            std::int64_t external) {
+  if (config_.sync_load_budget == Bytes{}) {
+    return false;
+  }
   std::int64_t tokens = 0;
   for (const Group& group : groups_) {
     const std::int64_t end = div_ceil(local + external, group.chunk_tokens);

@@ -1,5 +1,6 @@
 // What is stored with a step, and what must be over before it.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "sim/core/error.hpp"
@@ -9,10 +10,6 @@ namespace oomcast::vllm {
 namespace {
 
 std::size_t index(std::int64_t position) { return static_cast<std::size_t>(position); }
-template <typename T>
-std::int64_t size(const std::vector<T>& list) {
-  return static_cast<std::int64_t>(list.size());
-}
 
 }  // namespace
 
@@ -82,7 +79,7 @@ void OffloadingConnector::forget_reused_blocks() {
           block = kv::kNullBlock;
         }
       }
-      group.settled = size(group.blocks);
+      group.settled = std::ssize(group.blocks);
     }
   }
 }
@@ -108,8 +105,8 @@ std::int64_t OffloadingConnector::offloadable(const State& known, std::int64_t t
 
 std::int64_t OffloadingConnector::storable(const GroupState& group, std::size_t g,
                                            std::int64_t tokens) const {
-  return std::min({tokens / groups_[g].chunk_tokens, size(group.blocks) / config_.blocks_per_chunk,
-                   size(group.keys)});
+  return std::min({tokens / groups_[g].chunk_tokens,
+                   std::ssize(group.blocks) / config_.blocks_per_chunk, std::ssize(group.keys)});
 }
 
 // A window's chunk is of use only where a prompt that begins alike can resume: before the last hit

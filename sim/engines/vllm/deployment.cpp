@@ -39,10 +39,10 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 // Resolves one launch step by step; every method reads as one paragraph of the engine's rules.
 class Resolver : private LaunchResolver<Deployment> {
  public:
-  Resolver(launch::Launch&& launch, std::shared_ptr<const models::ModelSpec> model,
-           models::GpuSpec gpu, const CardState& card, const Assumed& assumed)
-      : LaunchResolver(startup_rules_for(launch.version), std::move(launch), std::move(model),
-                       std::move(gpu), card, assumed) {}
+  Resolver(launch::Launch&& launch, const std::shared_ptr<const models::ModelSpec>& model,
+           const models::GpuSpec& gpu, const CardState& card, const Assumed& assumed)
+      : LaunchResolver(startup_rules_for(launch.version), std::move(launch), model, gpu, card,
+                       assumed) {}
 
   Deployment run() {
     refuse_what_is_not_modelled();
@@ -63,7 +63,7 @@ class Resolver : private LaunchResolver<Deployment> {
   // Flags that change bytes or decisions in ways not modelled: a plan would be wrong without a
   // word.
   void refuse_what_is_not_modelled() {
-    static constexpr std::array<std::pair<const char*, const char*>, 19> kRefused = {{
+    static constexpr std::array<std::pair<const char*, const char*>, 17> kRefused = {{
         {"speculative-config", "speculative decoding"},
         {"spec-method", "speculative decoding"},
         {"spec-model", "speculative decoding"},
@@ -73,8 +73,6 @@ class Resolver : private LaunchResolver<Deployment> {
         {"offload-group-size", "weight offloading"},
         {"decode-context-parallel-size", "decode context parallelism"},
         {"prefill-context-parallel-size", "prefill context parallelism"},
-        {"enable-dbo", "dual batch overlap"},
-        {"ubatch-size", "micro-batching"},
         {"enable-lora", "LoRA"},
         {"kv-cache-dtype-skip-layers", "a KV cache of mixed dtypes"},
         {"mm-ipc-gpu-memory-gb", "a multimodal IPC reserve"},
@@ -149,6 +147,10 @@ class Resolver : private LaunchResolver<Deployment> {
                                                                  "max-num-seqs",
                                                                  "max-num-batched-tokens",
                                                                  "all2all-backend",
+                                                                 "enable-dbo",
+                                                                 "ubatch-size",
+                                                                 "dbo-decode-token-threshold",
+                                                                 "dbo-prefill-token-threshold",
                                                                  "enable-eplb",
                                                                  "eplb-config",
                                                                  "expert-placement-strategy",
@@ -207,10 +209,31 @@ class Resolver : private LaunchResolver<Deployment> {
       out_.ep = out_.tp * out_.dp;
     }
     expert_copies();
+    micro_batches();
     try {
       models::check_sharding(model(), out_.shard(0));
     } catch (const ConfigError& error) {
       problems_.take(error);
+    }
+  }
+
+  // Batches split in two or more so that one part's tokens travel while another's are computed.
+  void micro_batches() {
+    const std::int64_t asked = line().integer("ubatch-size").value_or(0);
+    constexpr std::int64_t kMost = 64;
+    if (asked > kMost) {
+      complain("ubatch-size", std::to_string(asked), fmt::format("at most {}", kMost));
+      return;
+    }
+    out_.micro_batches =
+        static_cast<int>(std::max<std::int64_t>(asked, line().on("enable-dbo") ? 2 : 1));
+    const std::string backend = line().text("all2all-backend").value_or("");
+    if (out_.micro_batches > 1 && backend != "deepep_low_latency" &&
+        backend != "deepep_high_throughput") {
+      complain(line().on("enable-dbo") ? "enable-dbo" : "ubatch-size",
+               std::to_string(out_.micro_batches),
+               "--all2all-backend deepep_low_latency or deepep_high_throughput",
+               "no other backend runs micro-batches");
     }
   }
 
@@ -800,6 +823,13 @@ std::vector<std::int64_t> Deployment::full_capture_sizes() const {
     std::copy_if(capture_sizes.begin(), capture_sizes.end(), std::back_inserter(sizes),
                  [this](std::int64_t size) { return size <= max_num_seqs; });
   }
+  if (micro_batches > 1) {
+    const std::int64_t least = launch.integer("dbo-decode-token-threshold").value_or(32);
+    std::vector<std::int64_t> split;
+    std::copy_if(sizes.begin(), sizes.end(), std::back_inserter(split),
+                 [least](std::int64_t size) { return size >= least; });
+    sizes.insert(sizes.end(), split.begin(), split.end());
+  }
   return sizes;
 }
 
@@ -837,9 +867,9 @@ std::vector<Knob> Deployment::knobs() const {
   return out;
 }
 
-Deployment resolve(launch::Launch launch, std::shared_ptr<const models::ModelSpec> model,
-                   models::GpuSpec gpu, const CardState& card, const Assumed& assumed) {
-  return Resolver(std::move(launch), std::move(model), std::move(gpu), card, assumed).run();
+Deployment resolve(launch::Launch launch, const std::shared_ptr<const models::ModelSpec>& model,
+                   const models::GpuSpec& gpu, const CardState& card, const Assumed& assumed) {
+  return Resolver(std::move(launch), model, gpu, card, assumed).run();
 }
 
 }  // namespace oomcast::vllm

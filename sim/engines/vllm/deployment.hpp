@@ -66,6 +66,7 @@ struct Deployment : EngineDeployment {
 
   bool runner_v2 = false;
   int redundant_experts = 0;  // copies that EPLB places
+  int micro_batches = 1;      // of a step that is split to overlap dispatch and compute
   std::string attention_backend;
   std::int64_t max_num_seqs = 0;
   Tokens max_num_batched_tokens;
@@ -116,13 +117,14 @@ struct Deployment : EngineDeployment {
   [[nodiscard]] SchedulerConfig pipeline_settings() const;
   // Scheduler settings for a pool of `blocks` blocks.
   [[nodiscard]] SchedulerConfig scheduler_config(Blocks blocks) const;
-  // Sizes captured as full decode graphs; `capture_sizes` are the piecewise ones.
+  // Sizes captured as full decode graphs, twice where a batch may also run split; `capture_sizes`
+  // are the piecewise ones.
   [[nodiscard]] std::vector<std::int64_t> full_capture_sizes() const;
 };
 
 // Throws ConfigError with all problems: flags that contradict, shards that do not divide, what is
 // not modelled yet.
-Deployment resolve(launch::Launch launch, std::shared_ptr<const models::ModelSpec> model,
-                   models::GpuSpec gpu, const CardState& card, const Assumed& assumed);
+Deployment resolve(launch::Launch launch, const std::shared_ptr<const models::ModelSpec>& model,
+                   const models::GpuSpec& gpu, const CardState& card, const Assumed& assumed);
 
 }  // namespace oomcast::vllm

@@ -1,5 +1,7 @@
 #include "sim/engines/vllm/resident.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -77,10 +79,13 @@ Bytes expert_workspace(const Deployment& deployment, const FfnSpec& ffn, Tokens 
   shape.width = deployment.ep > 1 ? ffn.expert_width : div_ceil(ffn.expert_width, deployment.tp);
   shape.element_bytes = element_bytes(deployment);
   if (exchange.kind == Exchange::kBatched) {
-    return device_bytes(
-        kernels::vllm_batched_expert_workspace(shape, exchange.shape.tokens, exchange.shape.ranks));
+    return device_bytes(kernels::vllm_batched_expert_workspace(shape, exchange.shape.tokens,
+                                                               exchange.shape.ranks)) *
+           deployment.micro_batches;
   }
-  return device_bytes(kernels::vllm_expert_workspace(shape, expert_kernel(deployment)));
+  // One for each part of a batch.
+  return device_bytes(kernels::vllm_expert_workspace(shape, expert_kernel(deployment))) *
+         deployment.micro_batches;
 }
 
 bool uses_cublas(const Deployment& deployment) {
@@ -156,10 +161,11 @@ std::vector<opgraph::LiveTensor> block_tables(const Deployment& deployment,
     const std::int64_t block = member.group.block_size.count();
     const std::int64_t width = align_up(div_ceil(deployment.max_model_len.count(), block),
                                         kAlignment / std::gcd(kAlignment, block));
-    const std::int64_t copies = deployment.runner_v2 ? 2 : 1;
-    tables.push_back({"block table",
-                      copies == 2 ? "2 x N x ceil(L/block) x 4" : "N x ceil(L/block) x 4", "",
-                      Leaf::kKvMetadata, Bytes{4} * detail::checked_mul(seqs * copies, width)});
+    const std::int64_t copies = (deployment.runner_v2 ? 2 : 1) * deployment.micro_batches;
+    tables.push_back(
+        {"block table",
+         copies > 1 ? fmt::format("{} x N x ceil(L/block) x 4", copies) : "N x ceil(L/block) x 4",
+         "", Leaf::kKvMetadata, Bytes{4} * detail::checked_mul(seqs * copies, width)});
     tables.push_back({"slot mapping", "T x 8", "", Leaf::kKvMetadata,
                       Bytes{8} * deployment.max_num_batched_tokens.count()});
   }

@@ -1,6 +1,6 @@
 // Inside of the scheduler. One class over several files: scheduler.cpp (requests, state),
-// scheduler_step.cpp (schedule), scheduler_output.cpp (complete), scheduler_transfer.cpp (what a
-// connector adds to both), scheduler_lane.cpp (fast-forward).
+// scheduler_step.cpp and scheduler_admission.cpp (schedule), scheduler_output.cpp (complete),
+// scheduler_transfer.cpp (what a connector adds to both), scheduler_lane.cpp (fast-forward).
 #pragma once
 
 #include <tsl/robin_map.h>
@@ -129,19 +129,25 @@ class Scheduler::Impl {
   [[nodiscard]] Slot choose_victim() const;
   void take_back(Slot victim, Budget& budget);
   void preempt(Slot slot);
+
+  // scheduler_admission.cpp
   void schedule_waiting(Budget& budget);
   enum class Verdict {
     kAdmitted,    // or its transfer has started
     kPassedOver,  // it keeps its place, those behind it have their turn
     kStop,
   };
-  // Visits a queue; false if admission stopped.
+  // Visits a queue and counts who is passed over; false if admission stopped.
   bool admit_from(WaitingQueue& queue, Budget& budget, std::int64_t& passed_over);
   Verdict try_admit(Slot slot, Budget& budget);
   void admit(Slot slot, std::int64_t computed, std::int64_t tokens, std::int64_t drafts,
              Budget& budget);
   [[nodiscard]] KvManager::Ask admission_ask(const PrefixHit& hit, std::int64_t external) const;
   void leave_queue(Slot slot);
+  void remember_refusal(Slot slot, bool full_sequence, bool firm, const Budget& budget);
+  [[nodiscard]] bool still_refused(std::int64_t tokens_left) const;
+
+  // scheduler_step.cpp again
   [[nodiscard]] std::int64_t align_to_states(const Request& request, std::int64_t tokens,
                                              std::int64_t hit) const;
   [[nodiscard]] std::int64_t align_to_blocks(const Request& request, std::int64_t tokens,
@@ -154,8 +160,6 @@ class Scheduler::Impl {
   void advance_entry(Entry& entry);
   void count_entry(const Entry& entry);
   void fill_detail(const Entry& entry, std::size_t position);
-  void remember_refusal(Slot slot, bool full_sequence, bool firm, const Budget& budget);
-  [[nodiscard]] bool still_refused(std::int64_t tokens_left) const;
 
   // scheduler_output.cpp
   void apply_entry(const Entry& entry, std::int64_t step);

@@ -108,6 +108,30 @@ void check_block_sizes(const SchedulerConfig& config, SettingChecks& checks) {
   }
 }
 
+void check_connector(const SchedulerConfig& config, SettingChecks& checks) {
+  const ConnectorConfig& connector = *config.connector;
+  const bool offloads = connector.kind == ConnectorConfig::Kind::kOffloading;
+  if (offloads) {
+    checks.range("host chunks", connector.host_chunks, 1, kMaxBlocks);
+    checks.range("blocks_per_chunk", connector.blocks_per_chunk, 1, 1024);
+    checks.range("store_threshold", connector.store_threshold, 0, kMaxTokens);
+    checks.range("sync_load_budget_bytes", connector.sync_load_budget.count(), 0, kMaxTokens);
+    checks.range("KV bytes of a token", connector.bytes_per_token.count(), 0, kMaxBlocks);
+  } else {
+    checks.range("kv_recompute_threshold", connector.recompute_threshold.count(), 0, kMaxTokens);
+  }
+  for (const KvGroup& group : config.groups) {
+    if (group.type != KvGroup::Type::kMamba) {
+      continue;
+    }
+    if (offloads) {
+      checks.problem("kv_connector", "OffloadingConnector", "NixlConnector, with Mamba layers");
+    } else if (group.mamba_mode == KvGroup::MambaMode::kAlign) {
+      checks.problem("mamba_cache_mode", "align", "none, with a KV connector");
+    }
+  }
+}
+
 }  // namespace
 
 void check(const SchedulerConfig& config, const std::string& source, Problems& problems) {
@@ -144,6 +168,9 @@ void check(const SchedulerConfig& config, const std::string& source, Problems& p
   }
   if (sizes_known) {
     check_block_sizes(config, checks);
+  }
+  if (config.connector) {
+    check_connector(config, checks);
   }
 }
 

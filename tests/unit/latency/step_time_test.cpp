@@ -62,6 +62,19 @@ TEST(Roofline, PrefillIsComputeBound) {
   EXPECT_NEAR(millis(model->time_of(shape).at(Tokens{0})), 199.5, 1.0);
 }
 
+TEST(Roofline, ExpertsAreReadAsTokensPickThem) {
+  RooflineTerms terms = llama_on_4090();
+  terms.linear_bytes = terms.linear_parameters = terms.head_bytes = terms.head_parameters = 0;
+  terms.hidden = terms.mlp_width_per_rank = 0;
+  terms.expert_bytes = 0.92 * 1008e9 / 10;  // 100 ms if all are read
+  terms.picked_share = 8.0 / 256;
+  const auto model = make_roofline(terms);
+  // 1 token: 8 of 256, 3.125 ms; 64: 1 - (31/32)^64 = 86.9 %; thousands: all.
+  EXPECT_NEAR(millis(model->time_of(decode(1, 0)).at(Tokens{0})), 3.125, 1e-3);
+  EXPECT_NEAR(millis(model->time_of(decode(64, 0)).at(Tokens{0})), 86.89, 0.01);
+  EXPECT_NEAR(millis(model->time_of(decode(4096, 0)).at(Tokens{0})), 100, 1e-3);
+}
+
 TEST(Roofline, WindowedLayersStopGrowing) {
   RooflineTerms terms = llama_on_4090();
   terms.attention = {{65536.0, 0}, {65536.0, 1024}};

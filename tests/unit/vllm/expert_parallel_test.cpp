@@ -90,6 +90,23 @@ TEST(VllmExperts, SkewTakesKvTokens) {
   EXPECT_LT(exchange_of(balanced, "zipf:1.2").load.imbalance(), 1.1);
 }
 
+TEST(VllmExperts, MicroBatchesHaveTheirOwnWorkspacesAndGraphs) {
+  const std::string one = "--all2all-backend deepep_low_latency";
+  const auto moe = [](const std::string& flags) {
+    const Plan plan = make_plan(resolve_input(input(flags)));
+    return plan.ranks().front()->memory.ledger().device_by_leaf()[index_of(Leaf::kWorkspaceMoe)];
+  };
+  // 65,536 slots x (7168 + 2048) x 2 B, once and twice.
+  EXPECT_EQ(moe(one), Bytes{65'536LL * 9216 * 2});
+  EXPECT_EQ(moe(one + " --enable-dbo"), Bytes{65'536LL * 9216 * 4});
+  const auto sizes = [](const std::string& flags) {
+    return resolve_input(input(flags)).as<vllm::Deployment>()->full_capture_sizes().size();
+  };
+  // 1, 2, 4, 8, 16, 24 are too small to split.
+  EXPECT_EQ(sizes(one + " --enable-dbo"), 2 * sizes(one) - 6);
+  EXPECT_THROW(exchange_of("--enable-dbo"), ConfigError);
+}
+
 TEST(VllmExperts, WhatCannotBeIsRefused) {
   EXPECT_THROW(exchange_of("--all2all-backend mori"), ConfigError);
   EXPECT_THROW(exchange_of("--all2all-backend deepep_low_latency", "file:/nowhere.json"),
