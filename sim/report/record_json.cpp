@@ -109,6 +109,9 @@ OrderedJson record_json(const RunRecord& record, const OrderedJson& meta) {
   OrderedJson json;
   json["schema"] = "oomcast.record/1";
   json["config"] = record.config;
+  if (!record.cluster.is_null()) {
+    json["cluster"] = record.cluster;
+  }
   json["workload"] = record.workload;
   json["plan"] = record.plan;
   json["totals"] = totals_json(record.totals);
@@ -117,6 +120,9 @@ OrderedJson record_json(const RunRecord& record, const OrderedJson& meta) {
     OrderedJson entry;
     entry["rank"] = rank.rank;
     entry["alike"] = rank.alike;
+    if (!rank.role.empty()) {
+      entry["role"] = rank.role;
+    }
     entry["device_total_bytes"] = rank.device_total.count();
     entry["device_peak"] = peak_json(rank.device_peak);
     OrderedJson leaves;

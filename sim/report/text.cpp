@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "sim/core/units_text.hpp"
+#include "sim/report/cluster_text.hpp"
 #include "sim/report/strips.hpp"
 
 namespace oomcast {
@@ -239,6 +240,9 @@ std::string serving(const RunRecord& record) {
   out += percentile_row("time to first token", totals.ttft);
   out += percentile_row("time per output token", totals.tpot);
   out += percentile_row("latency", totals.latency);
+  if (!record.cluster.is_null()) {
+    return out + cluster_serving(record);
+  }
   out += strips(record);
   if (!record.ranks.empty()) {
     const RankRecord& rank = record.ranks.front();
@@ -329,6 +333,11 @@ std::string plan_text(const OrderedJson& plan) {
 }
 
 std::string record_text(const RunRecord& record) {
+  if (!record.cluster.is_null()) {
+    return workload(record.workload) + cluster_budget(record) + serving(record) +
+           warnings(record.plan) + outcome_text(record.outcome_json) +
+           fmt::format("\nDigest {}\n", record.digest);
+  }
   std::string out = workload(record.workload) + budget_part(record.plan);
   // What served needs no account of its startup: one screen is enough. `plan` has it.
   if (!record.plan.at("outcome").at("fits").get<bool>()) {

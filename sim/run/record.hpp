@@ -25,6 +25,7 @@ enum class RequestOutcome : std::uint8_t {
   kInterrupted,  // running when the run ended
   kRejectedQueueFull,
   kAborted,  // by the engine, for want of memory
+  kFailed,   // its server died, or its KV was lost on the way
 };
 std::string_view name_of(RequestOutcome outcome);
 
@@ -56,7 +57,8 @@ class RequestSink {
 // Ranks that behave alike are computed once; `rank` is the first of them.
 struct RankRecord {
   int rank = 0;
-  int alike = 1;  // how many ranks this one stands for
+  int alike = 1;     // how many ranks this one stands for
+  std::string role;  // in a cluster: "prefill" or "decode"
   std::vector<PhaseRecord> startup;
   std::vector<TimelineRow> timeline;
   Peak device_peak;
@@ -88,6 +90,7 @@ struct RunTotals {
 struct RunRecord {
   OrderedJson config;    // resolved deployment
   OrderedJson plan;      // `plan --json` of the startup
+  OrderedJson cluster;   // servers, links and transfers; null for one engine alone
   OrderedJson workload;  // formats read, kept, dropped with reasons
   std::vector<RankRecord> ranks;
   RunTotals totals;

@@ -10,6 +10,7 @@
 #include "sim/run/allocator_steps.hpp"
 #include "sim/run/class_steps.hpp"
 #include "sim/run/scheduler_serving.hpp"
+#include "sim/run/vllm_handoff.hpp"
 
 namespace oomcast {
 namespace {
@@ -43,6 +44,9 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
     spec.arrival_time = request.arrival.seconds();
     spec.priority = request.priority;
     spec.tie_order = id;
+    if (handoff_) {
+      handoff_->enter(spec);
+    }
     switch (scheduler_.add(spec)) {
       case vllm::Added::kQueued:
         return std::nullopt;
@@ -60,12 +64,22 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
 
   Round schedule() override {
     const vllm::StepPlan& plan = scheduler_.schedule();
+    if (handoff_) {
+      handoff_->note(plan);
+    }
     return {plan, plan.admitted, plan.preempted, {}, use_of(plan.blocks)};
   }
 
   RoundResults complete() override {
-    const vllm::StepOutput& output = scheduler_.complete();
+    const vllm::StepOutput& output =
+        handoff_ ? scheduler_.complete(handoff_->report()) : scheduler_.complete();
+    if (handoff_) {
+      handoff_->note(output);
+    }
     ended_.clear();
+    for (const RequestId id : output.failed) {
+      ended_.push_back({id, RequestOutcome::kFailed, Tokens{0}});
+    }
     for (const RequestId id : output.finished) {
       ended_.push_back({id, RequestOutcome::kFinished, std::nullopt});
     }
@@ -75,6 +89,9 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
   void fall_idle() override { scheduler_.drop_empty_batches(); }
 
   [[nodiscard]] bool stalled() const override {
+    if (handoff_) {
+      return handoff_->quiet();
+    }
     return scheduler_.stall().has_value() && !scheduler_.work_in_flight();
   }
 
@@ -99,6 +116,16 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
 
   [[nodiscard]] std::int64_t preemptions() const override { return scheduler_.preemptions(); }
 
+  bool take_role(KvHandoff::Role role) override {
+    const auto transfer = vllm::kv_transfer(plan_.deployment.launch);
+    if (!transfer || !vllm::plays(transfer->connector.role, role == KvHandoff::Role::kPrefill)) {
+      return false;
+    }
+    handoff_.emplace(scheduler_, role, transfer->lease);
+    return true;
+  }
+  [[nodiscard]] KvHandoff* handoff() override { return handoff_ ? &*handoff_ : nullptr; }
+
  private:
   // By reference: the settings are read before the plan moves.
   VllmServing(const vllm::SchedulerConfig& config, Plan::Vllm&& plan)
@@ -109,6 +136,8 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
     return plan.startup.outcome.fits() ? plan.deployment.scheduler_config(plan.startup.blocks)
                                        : vllm::SchedulerConfig{};
   }
+
+  std::optional<VllmHandoff> handoff_;
 };
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "sim/core/units_text.hpp"
 #include "sim/engines/resolver.hpp"
 #include "sim/engines/vllm/expert_parallel.hpp"
+#include "sim/engines/vllm/kv_transfer.hpp"
 
 namespace oomcast::vllm {
 namespace {
@@ -67,7 +68,6 @@ class Resolver : private LaunchResolver<Deployment> {
         {"spec-method", "speculative decoding"},
         {"spec-model", "speculative decoding"},
         {"spec-tokens", "speculative decoding"},
-        {"kv-transfer-config", "KV transfer"},
         {"kv-offloading-size", "KV offloading"},
         {"cpu-offload-gb", "weight offloading"},
         {"offload-group-size", "weight offloading"},
@@ -94,6 +94,7 @@ class Resolver : private LaunchResolver<Deployment> {
                config ? "put the change into a copy of config.json and give it with --model-config"
                       : std::string(what) + " is not modelled yet");
     }
+    kv_transfer(line(), problems_);
     if (out_.gpu.vendor != "nvidia") {
       problems_.add({"command line", "--gpu", out_.gpu.name, "a card of NVIDIA",
                      "other vendors' engines are not modelled yet"});
@@ -118,6 +119,7 @@ class Resolver : private LaunchResolver<Deployment> {
   // there.
   void warn_about_the_rest() {
     static const std::set<std::string, std::less<>> kModelled = {"model",
+                                                                 "kv-transfer-config",
                                                                  "dtype",
                                                                  "quantization",
                                                                  "max-model-len",
