@@ -16,10 +16,10 @@ Bytes metadata_row() {
   constexpr std::int64_t kLeastTransfer = 64;
   constexpr std::int64_t kBest = 128;
   constexpr std::int64_t kDrafted = 16;
-  constexpr std::int64_t kFloat = 4;
+  constexpr std::int64_t kFloatBytes = 4;
   constexpr std::int64_t kInt64 = 8;
-  return Bytes{4 * kLeastTransfer + 2 * kBest * kFloat + kDrafted * kFloat + kDrafted * kInt64 +
-               kDrafted * kFloat + kLeastTransfer};
+  return Bytes{4 * kLeastTransfer + 2 * kBest * kFloatBytes + kDrafted * kFloatBytes +
+               kDrafted * kInt64 + kDrafted * kFloatBytes + kLeastTransfer};
 }
 
 // Where heads are divided differently on the two sides KV can be gathered on the way; a switch.
