@@ -183,6 +183,14 @@ void Scheduler::Impl::release_held(RequestId id) {
   release_request(slot);
 }
 
+std::int64_t Scheduler::Impl::host_chunks() const {
+  TransferCounts counts;
+  if (connector_) {
+    connector_->count(counts);
+  }
+  return counts.host_used;
+}
+
 TransferCounts Scheduler::Impl::transfers() const {
   TransferCounts counts;
   const auto blocks_of = [](const Request& request) {
