@@ -74,7 +74,7 @@ TEST(HostPool, LatentsAreKeptOncePerEngineFrom27On) {
 
 TEST(HostPool, AnswersWereStoredBefore23) {
   const auto prompts_only = [](const std::string& line, const std::string& version) {
-    const auto deployment = resolved(line, version);
+    AnyDeployment deployment = resolved(line, version);
     return deployment.as<Deployment>()
         ->scheduler_config(Blocks{1000})
         .connector->offload_prompt_only;
