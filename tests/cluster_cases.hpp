@@ -10,6 +10,10 @@
 
 namespace oomcast::cluster {
 
+inline ClusterSetup pair_of(Pool prefill, Pool decode) {
+  return {std::move(prefill), std::move(decode), {}, RoutePolicy::kLeastLoaded, {}, {}};
+}
+
 using ClusterRun = KeptRun;
 
 inline ClusterRun serve_cluster(const ClusterSetup& setup,

@@ -2,14 +2,20 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <filesystem>
 #include <iostream>
+#include <optional>
+#include <utility>
 
+#include "models/data.hpp"
 #include "sim/cli/command.hpp"
+#include "sim/cli/probe_program.hpp"
 #include "sim/core/atomic_output.hpp"
 #include "sim/core/error.hpp"
 #include "sim/logs/log_reader.hpp"
-#include "sim/run/calibration_fit.hpp"
+#include "sim/run/calibration_json.hpp"
+#include "sim/run/plan_changes.hpp"
 
 namespace oomcast::cli {
 namespace {
@@ -39,14 +45,19 @@ std::vector<CalibrationSample> samples_of(const std::vector<logs::EngineLog>& lo
   return samples;
 }
 
-std::string file_name(const Calibration& calibration) {
-  std::string name = fmt::format("calibration-{}-{}-{}", calibration.gpu,
-                                 launch::to_string(calibration.engine), calibration.engine_version);
+std::string as_file_name(std::string name) {
   for (char& letter : name) {
     const bool kept = std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '.';
     letter = kept ? letter : '-';
   }
   return name + ".json";
+}
+
+std::string file_name(const Calibration& calibration) {
+  return as_file_name(calibration.engine ? fmt::format("calibration-{}-{}-{}", calibration.gpu,
+                                                       launch::to_string(*calibration.engine),
+                                                       calibration.engine_version)
+                                         : fmt::format("calibration-{}", calibration.gpu));
 }
 
 std::string table(const CalibrationFit& fit) {
@@ -73,44 +84,152 @@ std::string written_to(const std::string& folder, const std::string& name) {
 
 po::options_description options() {
   po::options_description options = log_options();
-  options.add_options()("from-log",
-                        po::value<std::vector<std::string>>()->multitoken()->value_name("FILE"),
+  const auto files = [](const char* name) {
+    return po::value<std::vector<std::string>>()->multitoken()->value_name(name);
+  };
+  options.add_options()("from-log", files("FILE"),
                         "logs of one card and engine; - is standard input")(
       "from-probes", po::bool_switch(), "measure on this machine's GPU")(
+      "replay-samples", files("FILE"),
+      "with --from-probes: samples that probes recorded, instead of measuring")(
+      "allow-shared", po::bool_switch(),
+      "measure although others use the card, or on a part of one (MIG)")(
+      "probes", po::value<std::string>()->value_name("FILE"),
+      "program of the probes; default: beside oomcast, else built")(
+      "time-limit", po::value<std::int64_t>()->default_value(300)->value_name("SECONDS"),
+      "of the probes")("plan-launch", files("LINE"),
+                       "launch lines, or @files, whose plans show what the calibration changes")(
       "out", po::value<std::string>()->default_value(".")->value_name("DIR"),
-      "folder of the calibration file");
+      "folder of the calibration file, and of samples measured now");
   return options;
 }
 
-int run(const po::variables_map& values) {
-  if (values["from-probes"].as<bool>()) {
-    throw ConfigError(Problem{"command line", "--from-probes", "", "--from-log LOG...",
-                              "probes are not there yet"});
+std::vector<std::string> words_of(const po::variables_map& values, const char* name) {
+  return values.count(name) == 0 ? std::vector<std::string>{}
+                                 : values[name].as<std::vector<std::string>>();
+}
+
+// Samples recorded before, or measured now and kept in the folder `out`.
+ProbeCalibration probed(const po::variables_map& values) {
+  std::vector<fit::ProbeSamples> runs;
+  Problems problems;
+  for (const std::string& path : words_of(values, "replay-samples")) {
+    try {
+      runs.push_back(fit::read_probe_samples(path));
+    } catch (const ConfigError& error) {
+      problems.take(error);
+    }
   }
-  if (values.count("from-log") == 0) {
-    throw ConfigError(Problem{"command line", "--from-log", "", "at least one log", ""});
+  problems.raise_if_any();
+  if (runs.empty()) {
+    ProbeRun run;
+    if (values.count("probes") != 0) {
+      run.program = values["probes"].as<std::string>();
+    }
+    run.allow_shared = values["allow-shared"].as<bool>();
+    run.limit = std::chrono::seconds(values["time-limit"].as<std::int64_t>());
+    const std::string text = run_probes(run);
+    runs.push_back(fit::parse_probe_samples(text, "samples.json"));
+    fit::ProbeSamples& measured = runs.back();
+    measured.source =
+        written_to(values["out"].as<std::string>(),
+                   as_file_name(fmt::format("samples-{}-{}", measured.card.gpu, measured.date)));
+    write_file_atomically(measured.source, text);
   }
-  const ExplainOptions given = log_choices(values);
+  return calibrate_from_probes(std::move(runs));
+}
+
+struct FromLogs {
   std::vector<logs::EngineLog> logs;
-  for (const std::string& path : values["from-log"].as<std::vector<std::string>>()) {
-    logs.push_back(logs::read_log(path));
+  std::vector<CalibrationSample> samples;  // refer to the logs
+  CalibrationFit fit;
+};
+
+FromLogs fitted_logs(const po::variables_map& values, const Calibration& known) {
+  const ExplainOptions given = log_choices(values);
+  FromLogs out;
+  for (const std::string& path : words_of(values, "from-log")) {
+    out.logs.push_back(logs::read_log(path));
   }
   Problems problems;
   std::vector<std::string> notes;
-  const std::vector<CalibrationSample> samples = samples_of(logs, given, problems, notes);
-  if (samples.empty()) {
+  out.samples = samples_of(out.logs, given, problems, notes);
+  if (out.samples.empty()) {
     problems.raise_if_any();
   }
   for (const Problem& problem : problems.found()) {
     notes.push_back("left out: " + to_string(problem));
   }
-  CalibrationFit fit = fit_calibration(samples);
-  fit.notes = std::move(notes);
-  const OrderedJson json = calibration_json(fit, samples);
+  out.fit = fit_calibration(out.samples, known);
+  out.fit.notes = std::move(notes);
+  return out;
+}
+
+// What the file changes in plans on its card.
+std::string changes(const po::variables_map& values, const Calibration& calibration) {
+  std::string out;
+  for (const std::string& line : words_of(values, "plan-launch")) {
+    DeploymentInput input;
+    input.launch_line = launch::launch_text(line);
+    input.gpu = calibration.gpu;
+    input.engine_version = values["engine-version"].as<std::string>();
+    input.model_config = values["model-config"].as<std::string>();
+    const AnyDeployment presets = resolve_input(input);
+    AnyDeployment calibrated = presets;
+    apply(calibration, calibrated.common());
+    out += "\n" + input.launch_line + "\n" +
+           plan_changes_text(
+               plan_changes_json(start(presets), start(std::move(calibrated)), calibration.source));
+  }
+  return out;
+}
+
+void check_choices(const po::variables_map& values) {
+  Problems problems;
+  const bool probes = values["from-probes"].as<bool>();
+  if (!probes && values.count("from-log") == 0) {
+    problems.add({"command line", "--from-log", "", "at least one log, or --from-probes", ""});
+  }
+  if (!probes && values.count("replay-samples") != 0) {
+    problems.add({"command line", "--replay-samples", "", "--from-probes beside it", ""});
+  }
+  const auto limit = values["time-limit"].as<std::int64_t>();
+  constexpr std::int64_t kDay = 86'400;
+  if (limit < 1 || limit > kDay) {
+    problems.add({"command line", "--time-limit", std::to_string(limit), "1 to 86400 seconds", ""});
+  }
+  problems.raise_if_any();
+}
+
+int run(const po::variables_map& values) {
+  check_choices(values);
+  if (values.count("data") != 0) {
+    models::set_data_folder(values["data"].as<std::string>());
+  }
+  std::optional<ProbeCalibration> probes;
+  if (values["from-probes"].as<bool>()) {
+    probes = probed(values);
+  }
+  std::optional<FromLogs> logs;
+  if (values.count("from-log") != 0) {
+    logs = fitted_logs(values, probes ? probes->calibration : Calibration{});
+  }
+  const OrderedJson json = calibration_json({.logs = logs ? &logs->fit : nullptr,
+                                             .samples = logs ? &logs->samples : nullptr,
+                                             .probes = probes ? &*probes : nullptr});
   const std::string text = json.dump(2) + "\n";
-  const std::string path = written_to(values["out"].as<std::string>(), file_name(fit.calibration));
+  const std::string name = file_name(logs ? logs->fit.calibration : probes->calibration);
+  // Plans first: a launch line that is wrong leaves nothing behind.
+  const std::string changed = changes(values, parse_calibration(text, name));
+  const std::string path = written_to(values["out"].as<std::string>(), name);
   write_file_atomically(path, text);
-  std::cout << (values["json"].as<bool>() ? text : table(fit) + "Written to " + path + "\n");
+  if (values["json"].as<bool>()) {
+    std::cout << text;
+    return kFits;
+  }
+  std::cout << (probes ? probe_table(*probes) : "") << (logs ? table(logs->fit) : "")
+            << "Written to " << path << "\n"
+            << changed;
   return kFits;
 }
 
@@ -118,13 +237,17 @@ int run(const po::variables_map& values) {
 
 Command calibrate_command() {
   return {.name = "calibrate",
-          .purpose = "from logs to a calibration file of one card and engine",
-          .synopsis = "oomcast calibrate --from-log LOG... [OPTION...]",
+          .purpose = "from logs or probes of a GPU to a calibration file",
+          .synopsis = "oomcast calibrate --from-log LOG... | --from-probes [OPTION...]",
           .about =
-              "What one card and engine take beyond the presets, from startup logs, as a\n"
-              "file for --calibration.",
+              "What one card takes beyond the presets, as a file for --calibration: from startup\n"
+              "logs of an engine, from probes run on this machine's GPU, or both. What a probe\n"
+              "measures to the byte is taken before what a log rounds.",
           .examples = {{"From two logs of one machine",
-                        "oomcast calibrate --from-log a.log b.log --out calibrations"}},
+                        "oomcast calibrate --from-log a.log b.log --out calibrations"},
+                       {"From samples that probes recorded, with what they change in a plan",
+                        "oomcast calibrate --from-probes --replay-samples samples.json "
+                        "--plan-launch \"vllm serve Qwen/Qwen3-8B\""}},
           .options = options,
           .word = "",
           .run = run};

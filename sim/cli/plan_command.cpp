@@ -1,10 +1,12 @@
 #include <iostream>
+#include <utility>
 
 #include "sim/cli/command.hpp"
 #include "sim/core/atomic_output.hpp"
 #include "sim/report/brief.hpp"
 #include "sim/report/text.hpp"
 #include "sim/run/explain_peak.hpp"
+#include "sim/run/plan_changes.hpp"
 
 namespace oomcast::cli {
 namespace {
@@ -22,12 +24,24 @@ po::options_description options() {
   return options;
 }
 
+AnyDeployment without_calibration(po::variables_map values) {
+  values.erase("calibration");
+  return resolve_deployment(values).deployment;
+}
+
 int run(const po::variables_map& values) {
   if (values.count("compare") != 0) {
     return run_compare(values, values["compare"].as<std::vector<std::string>>());
   }
-  const Plan plan = make_plan(resolve_deployment(values).deployment);
+  DeploymentChoice choice = resolve_deployment(values);
+  const Plan plan = make_plan(std::move(choice.deployment));
   OrderedJson json = plan_json(plan);
+  std::string changes;
+  if (choice.calibration) {
+    json["calibration"] =
+        plan_changes_json(start(without_calibration(values)), plan, choice.calibration->source);
+    changes = "\n" + plan_changes_text(json["calibration"]);
+  }
   if (values["explain-peak"].as<bool>()) {
     json["explain_peak"] = explain_peak_json(plan);
   }
@@ -35,11 +49,11 @@ int run(const po::variables_map& values) {
     OutputFolder folder(values["out"].as<std::string>());
     folder.write("plan.json", json.dump(2) + "\n");
     folder.write("config.resolved.json", config_json(plan.deployment()).dump(2) + "\n");
-    folder.write("summary.txt", plan_text(json));
+    folder.write("summary.txt", plan_text(json) + changes);
     folder.commit();
   }
   std::cout << chosen_output(values, plan.outcome().fits(), json.dump(2) + "\n", plan_brief(json),
-                             plan_text(json));
+                             plan_text(json) + changes);
   return plan.outcome().fits() ? kFits : kDoesNotFit;
 }
 

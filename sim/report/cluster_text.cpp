@@ -32,7 +32,7 @@ std::string pool_line(const OrderedJson& pool) {
                      pool.at("role").get<std::string>(), pool.at("servers").get<std::int64_t>(),
                      pool.at("ranks_per_server").get<std::int64_t>(),
                      pool.at("gpu").get<std::string>(), launch.at("engine").get<std::string>(),
-                     launch.at("engine_version").get<std::string>(),
+                     launch.at("version").get<std::string>(),
                      format_count(pool.at("kv_tokens").get<std::int64_t>()),
                      format_count(pool.at("max_running_requests").get<std::int64_t>()));
 }
@@ -50,6 +50,17 @@ std::string spans_line(const char* name, const OrderedJson& spans) {
 
 LeafBytes at_ready(const RankRecord& rank) {
   return rank.startup.empty() ? LeafBytes{} : rank.startup.back().device;
+}
+
+// The most of each class in any row that the timeline kept.
+LeafBytes highest_serving(const RankRecord& rank) {
+  LeafBytes most{};
+  for (const TimelineRow& row : rank.timeline) {
+    for (std::size_t leaf = 0; leaf < kLeafCount; ++leaf) {
+      most[leaf] = std::max(most[leaf], row.device[leaf]);
+    }
+  }
+  return most;
 }
 
 std::string lost_line(const OrderedJson& cluster) {
@@ -75,8 +86,8 @@ std::string cluster_budget(const RunRecord& record) {
   }
   out += fmt::format("\n  {:<24}{:>12}{:>12}{:>12}{:>12}\n", "a rank of each, bytes", "prefill", "",
                      "decode", "");
-  out += fmt::format("  {:<24}{:>12}{:>12}{:>12}{:>12}\n", "class", "ready", "highest", "ready",
-                     "highest");
+  out += fmt::format("  {:<24}{:>12}{:>12}{:>12}{:>12}\n", "class", "ready", "serving", "ready",
+                     "serving");
   std::array<const RankRecord*, 2> ranks{};
   for (std::size_t i = 0; i < kRoles.size(); ++i) {
     ranks[i] = fullest(record, kRoles[i]);
@@ -90,9 +101,10 @@ std::string cluster_budget(const RunRecord& record) {
                          cell(bytes[2]), cell(bytes[3]));
     }
   };
+  const std::array<LeafBytes, 4> columns = {at_ready(*ranks[0]), highest_serving(*ranks[0]),
+                                            at_ready(*ranks[1]), highest_serving(*ranks[1])};
   for (std::size_t leaf = 0; leaf < kLeafCount; ++leaf) {
-    row(kLeafNames[leaf], {at_ready(*ranks[0])[leaf], ranks[0]->leaf_peaks[leaf].bytes,
-                           at_ready(*ranks[1])[leaf], ranks[1]->leaf_peaks[leaf].bytes});
+    row(kLeafNames[leaf], {columns[0][leaf], columns[1][leaf], columns[2][leaf], columns[3][leaf]});
   }
   const auto used = [](const RankRecord& rank) {
     return rank.startup.empty() ? Bytes{} : rank.startup.back().views.device_used;

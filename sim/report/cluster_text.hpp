@@ -8,7 +8,7 @@
 namespace oomcast {
 
 // Servers, and every class of memory on a prefill and on a decode rank side by side: once ready,
-// and at its highest.
+// and the most while serving.
 std::string cluster_budget(const RunRecord& record);
 // What became of transfers, and the fullest rank of each role over time.
 std::string cluster_serving(const RunRecord& record);

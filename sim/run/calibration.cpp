@@ -6,33 +6,28 @@
 #include <array>
 #include <cmath>
 
-#include "sim/core/digest.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/json.hpp"
+#include "sim/fit/guarded_file.hpp"
 
 namespace oomcast {
 namespace {
 
-void known_keys(const JsonView& view, const std::vector<std::string>& keys) {
-  for (const auto& [key, value] : view.raw().items()) {
-    if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
-      view.complain(key, "a key of a calibration", did_you_mean(key, keys));
-    }
-  }
-}
+constexpr const char* kWhat = "a calibration";
 
 // `least` 0 for quantities, negative for residuals.
-std::optional<Bytes> mebibytes(const JsonView& view, const char* key, double least = 0) {
+std::optional<Bytes> size(const JsonView& view, const char* key, double least = 0,
+                          double unit = kMebi) {
   constexpr double kMost = 1 << 20;
   const auto value = view.number(key);
   if (!value) {
     return std::nullopt;
   }
   if (*value < least || *value > kMost) {
-    view.complain(key, fmt::format("{} to 1048576 MiB", least));
+    view.complain(key, fmt::format("{} to 1048576", least));
     return std::nullopt;
   }
-  return Bytes{std::llround(*value * static_cast<double>(kMiB.count()))};
+  return Bytes{std::llround(*value * unit)};
 }
 
 double seconds(const JsonView& view, const char* key, double unit) {
@@ -46,19 +41,24 @@ double seconds(const JsonView& view, const char* key, double unit) {
 }
 
 void read_memory(const JsonView& memory, Calibration& out) {
-  known_keys(memory, {"device_total_mib", "context_mib", "non_torch_mib", "graphs_mib",
-                      "load_residual_mib", "activation_offset_mib", "non_torch_residual_mib",
-                      "collectives_residual_mib", "graph_residual_mib"});
-  out.device_total = mebibytes(memory, "device_total_mib");
+  fit::known_keys(
+      memory,
+      {"device_total_mib", "context_mib", "non_torch_mib", "graphs_mib", "load_residual_mib",
+       "activation_offset_mib", "non_torch_residual_mib", "collectives_residual_mib",
+       "graph_residual_mib", "graph_node_kib", "graph_executable_kib"},
+      kWhat);
+  out.device_total = size(memory, "device_total_mib");
   if (out.device_total == Bytes{0}) {
     memory.complain("device_total_mib", "more than nothing");
   }
-  out.context = mebibytes(memory, "context_mib");
-  out.non_torch = mebibytes(memory, "non_torch_mib");
-  out.graphs = mebibytes(memory, "graphs_mib");
+  out.context = size(memory, "context_mib");
+  out.non_torch = size(memory, "non_torch_mib");
+  out.graphs = size(memory, "graphs_mib");
+  out.graph_node = size(memory, "graph_node_kib", 0, kKibi);
+  out.graph_executable = size(memory, "graph_executable_kib", 0, kKibi);
   constexpr double kLeast = -1.0 * (1 << 20);
   const auto residual = [&](const char* key) {
-    return mebibytes(memory, key, kLeast).value_or(Bytes{0});
+    return size(memory, key, kLeast).value_or(Bytes{0});
   };
   out.residuals = {.load = residual("load_residual_mib"),
                    .activation = residual("activation_offset_mib"),
@@ -68,8 +68,10 @@ void read_memory(const JsonView& memory, Calibration& out) {
 }
 
 void read_step_time(const JsonView& step, Calibration& out) {
-  known_keys(step, {"step_ms", "per_context_token_us", "per_prefill_token_us", "per_prompt_step_ms",
-                    "per_request_us"});
+  fit::known_keys(step,
+                  {"step_ms", "per_context_token_us", "per_prefill_token_us", "per_prompt_step_ms",
+                   "per_request_us"},
+                  kWhat);
   out.step_time =
       MeasuredCoefficients{.step = seconds(step, "step_ms", 1e-3),
                            .per_context_token = seconds(step, "per_context_token_us", 1e-6),
@@ -81,12 +83,33 @@ void read_step_time(const JsonView& step, Calibration& out) {
   }
 }
 
-void read_engine(const JsonView& view, Calibration& out) {
-  const auto engine = launch::parse_engine(view.text("engine").value_or("vllm"));
-  if (!engine) {
-    view.complain("engine", "vllm, sglang or trtllm");
+// Per second; more than nothing.
+std::optional<double> rate(const JsonView& view, const char* key, double unit) {
+  constexpr double kMost = 1e9;
+  const auto value = view.number(key);
+  if (value && !(*value > 0 && *value <= kMost)) {
+    view.complain(key, "more than 0, at most 1e9");
+    return std::nullopt;
   }
-  out.engine = engine.value_or(launch::Engine::kVllm);
+  return value ? std::optional(*value * unit) : std::nullopt;
+}
+
+void read_rates(const JsonView& rates, Calibration& out) {
+  fit::known_keys(rates, {"gemm_gb_s_1", "gemm_tflops_256", "gemm_tflops_2048", "gemm_tflops_8192"},
+                  kWhat);
+  out.rates = {.gemm_bandwidth_1 = rate(rates, "gemm_gb_s_1", 1e9),
+               .gemm_flops_256 = rate(rates, "gemm_tflops_256", 1e12),
+               .gemm_flops_2048 = rate(rates, "gemm_tflops_2048", 1e12),
+               .gemm_flops_8192 = rate(rates, "gemm_tflops_8192", 1e12)};
+}
+
+void read_engine(const JsonView& view, Calibration& out) {
+  if (const auto name = view.text("engine")) {
+    out.engine = launch::parse_engine(*name);
+    if (!out.engine) {
+      view.complain("engine", "vllm, sglang or trtllm");
+    }
+  }
   out.engine_version = view.text("engine_version").value_or("");
   const auto range = view.texts("engine_version_range");
   if (!range) {
@@ -125,12 +148,13 @@ void check_version(const Calibration& calibration, EngineDeployment& deployment)
     versions = {*only, *only};
   }
   const Version& version = deployment.launch.version;
-  if (!versions || (version >= versions->first && version <= versions->second)) {
+  if (!calibration.engine || !versions ||
+      (version >= versions->first && version <= versions->second)) {
     return;
   }
   const Version& near = version < versions->first ? versions->first : versions->second;
-  const int releases = distance(near, version, calibration.engine);
-  const std::string_view engine = launch::to_string(calibration.engine);
+  const int releases = distance(near, version, *calibration.engine);
+  const std::string_view engine = launch::to_string(*calibration.engine);
   if (releases > kFarthestRelease) {
     throw ConfigError(Problem{calibration.source, "engine_version", to_string(near),
                               fmt::format("a version within {} releases of {} {}", kFarthestRelease,
@@ -142,17 +166,84 @@ void check_version(const Calibration& calibration, EngineDeployment& deployment)
                                             to_string(version)));
 }
 
+// What depends on the card's make alone carries over to it.
+bool alike(const models::GpuSpec& left, const models::GpuSpec& right) {
+  return left.compute_major == right.compute_major && left.compute_minor == right.compute_minor &&
+         left.sm_count == right.sm_count && left.threads_per_sm == right.threads_per_sm;
+}
+
+bool alike(const std::string& name, const models::GpuSpec& card) {
+  const std::vector<std::string> names = models::gpu_names();
+  return std::find(names.begin(), names.end(), name) != names.end() &&
+         alike(models::find_gpu(name), card);
+}
+
+// Whether it is of this very card; throws where it is of one too far from it, or of another engine.
+bool check_card_and_engine(const Calibration& calibration, EngineDeployment& deployment) {
+  const models::GpuSpec& card = deployment.gpu;
+  const bool same = calibration.gpu == card.name;
+  Problems problems;
+  if (!same && !alike(calibration.gpu, card)) {
+    problems.add({calibration.source, "gpu", calibration.gpu, card.name,
+                  "a calibration is only valid for the card it was measured on"});
+  }
+  if (calibration.engine && *calibration.engine != deployment.launch.engine) {
+    problems.add({calibration.source, "engine", std::string(launch::to_string(*calibration.engine)),
+                  std::string(launch::to_string(deployment.launch.engine)),
+                  "a calibration is only valid for the engine it was measured with"});
+  }
+  problems.raise_if_any();
+  if (!same) {
+    deployment.warnings.push_back(
+        fmt::format("{} was measured on {}, which is like {}: of it only the context and the "
+                    "driver's memory of graphs are taken",
+                    calibration.source, calibration.gpu, card.name));
+  }
+  return same;
+}
+
+// A measured value takes the place of the preset among the assumptions.
+void replace_assumption(EngineDeployment& deployment, const char* name, Bytes value,
+                        const std::string& source) {
+  const std::string start = fmt::format("{} = ", name);
+  const auto replaced = std::erase_if(
+      deployment.assumptions, [&](const std::string& text) { return text.starts_with(start); });
+  if (replaced > 0) {
+    deployment.assumptions.push_back(fmt::format(
+        "{}{:.2f}: measured [{}]", start, static_cast<double>(value.count()) / kKibi, source));
+  }
+}
+
+void apply_graphs(const Calibration& calibration, EngineDeployment& deployment) {
+  if (calibration.graph_node) {
+    deployment.assumed.graph_node = calibration.graph_node;
+    replace_assumption(deployment, "graph_node_kib", *calibration.graph_node, calibration.source);
+  }
+  if (calibration.graph_executable) {
+    deployment.assumed.graph_executable = calibration.graph_executable;
+    replace_assumption(deployment, "graph_executable_kib", *calibration.graph_executable,
+                       calibration.source);
+  }
+}
+
+// Rates become shares of what the data sheet promises, as the roofline takes them.
+void apply_rates(const MeasuredRates& rates, models::GpuSpec& gpu) {
+  const auto share = [](const std::optional<double>& measured, double whole, double& out) {
+    constexpr double kMost = 1.5;
+    if (measured && whole > 0) {
+      out = std::min(*measured / whole, kMost);
+    }
+  };
+  share(rates.gemm_bandwidth_1, gpu.bandwidth, gpu.bf16.bandwidth_share_large);
+  share(rates.gemm_flops_256, gpu.bf16.peak_flops, gpu.bf16.flops_share_256);
+  share(rates.gemm_flops_2048, gpu.bf16.peak_flops, gpu.bf16.flops_share_2048);
+  share(rates.gemm_flops_8192, gpu.bf16.peak_flops, gpu.bf16.flops_share_8192);
+}
+
 }  // namespace
 
 Calibration read_calibration(const std::string& path) {
   return parse_calibration(read_text_file(path), path);
-}
-
-std::string calibration_checksum(Json file) {
-  file.erase("checksum");
-  Digest digest;
-  digest.add(std::string_view(file.dump(-1, ' ', false, Json::error_handler_t::replace)));
-  return digest.hex();
 }
 
 Calibration parse_calibration(std::string_view text, const std::string& source) {
@@ -160,8 +251,11 @@ Calibration parse_calibration(std::string_view text, const std::string& source) 
   Problems problems;
   const JsonView view(json, source, "", problems);
   problems.raise_if_any();
-  known_keys(view, {"schema", "gpu", "engine", "engine_version", "engine_version_range", "driver",
-                    "memory", "step_time", "coefficients", "logs", "notes", "checksum"});
+  fit::known_keys(view,
+                  {"schema", "gpu", "engine", "engine_version", "engine_version_range", "driver",
+                   "cuda", "date", "origin", "probes", "memory", "rates", "step_time",
+                   "coefficients", "samples", "logs", "notes", "checksum"},
+                  kWhat);
   if (view.text("schema").value_or("") != "oomcast.calibration/1") {
     view.complain("schema", "\"oomcast.calibration/1\"");
   }
@@ -171,41 +265,37 @@ Calibration parse_calibration(std::string_view text, const std::string& source) 
   if (out.gpu.empty()) {
     view.complain("gpu", "the card it was measured on");
   }
+  out.synthetic = view.text("origin").value_or("") == "synthetic";
   read_engine(view, out);
   if (const auto memory = view.object("memory")) {
     read_memory(*memory, out);
   }
+  if (const auto rates = view.object("rates")) {
+    read_rates(*rates, out);
+  }
   if (const auto step = view.object("step_time")) {
     read_step_time(*step, out);
   }
-  if (const auto checksum = view.text("checksum");
-      checksum && *checksum != calibration_checksum(json)) {
-    view.complain("checksum", calibration_checksum(json),
-                  "the file is damaged, or was edited: then remove the checksum");
-  }
+  fit::check_checksum(view);
   problems.raise_if_any();
   return out;
 }
 
 void apply(const Calibration& calibration, EngineDeployment& deployment) {
-  const std::string& card = deployment.gpu.name;
-  Problems problems;
-  if (calibration.gpu != card) {
-    problems.add({calibration.source, "gpu", calibration.gpu, card,
-                  "a calibration is only valid for the card it was measured on"});
-  }
-  if (calibration.engine != deployment.launch.engine) {
-    problems.add({calibration.source, "engine", std::string(launch::to_string(calibration.engine)),
-                  std::string(launch::to_string(deployment.launch.engine)),
-                  "a calibration is only valid for the engine it was measured with"});
-  }
-  problems.raise_if_any();
+  const bool same_card = check_card_and_engine(calibration, deployment);
   check_version(calibration, deployment);
-  if (calibration.device_total) {
-    deployment.gpu.device_total = *calibration.device_total;
+  if (calibration.synthetic) {
+    deployment.warnings.push_back(calibration.source + " is of a made-up device, not of a card");
   }
   if (calibration.context) {
     deployment.gpu.context_bytes = *calibration.context;
+  }
+  apply_graphs(calibration, deployment);
+  if (!same_card) {
+    return;
+  }
+  if (calibration.device_total) {
+    deployment.gpu.device_total = *calibration.device_total;
   }
   if (calibration.non_torch) {
     deployment.assumed.non_torch = calibration.non_torch;
@@ -214,6 +304,7 @@ void apply(const Calibration& calibration, EngineDeployment& deployment) {
     deployment.assumed.graphs = calibration.graphs;
   }
   deployment.assumed.residuals = calibration.residuals;
+  apply_rates(calibration.rates, deployment.gpu);
 }
 
 }  // namespace oomcast

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "sim/core/error.hpp"
+#include "sim/fit/least_squares.hpp"
 #include "sim/run/explain_waterfall.hpp"
 
 namespace oomcast {
@@ -32,7 +33,6 @@ struct KindRow {
   const char* name;
   double step;  // bytes by which it is changed to see what depends on it
 };
-constexpr double kMebi = 1048576.0;
 constexpr std::array<KindRow, 7> kKinds = {
     {{Kind::kLoad, "load_residual_mib", 32 * kMebi},
      {Kind::kActivation, "activation_offset_mib", 32 * kMebi},
@@ -76,11 +76,13 @@ struct Equation {
 
 class Fit {
  public:
-  explicit Fit(const std::vector<CalibrationSample>& samples) : samples_(samples) {
+  Fit(const std::vector<CalibrationSample>& samples, const Calibration& known)
+      : samples_(samples), known_(known) {
     for (const CalibrationSample& sample : samples) {
       deployments_.push_back(resolve_input(sample.input));
     }
     check_same();
+    take_known();
     collect();
   }
 
@@ -92,15 +94,14 @@ class Fit {
     constexpr int kRounds = 4;
     for (int round = 0; round < kRounds && !chosen.empty(); ++round) {
       const Eigen::MatrixXd now = round == 0 ? slopes : slopes_at(deltas);
-      const Eigen::VectorXd update =
-          now(Eigen::all, chosen).colPivHouseholderQr().solve(misfits_at(deltas));
-      if (!update.allFinite()) {
+      const auto update = fit::least_squares(now(Eigen::all, chosen), misfits_at(deltas));
+      if (!update) {
         break;
       }
-      for (Eigen::Index i = 0; i < update.size(); ++i) {
-        deltas[chosen[static_cast<std::size_t>(i)]] += update[i];
+      for (Eigen::Index i = 0; i < update->values.size(); ++i) {
+        deltas[chosen[static_cast<std::size_t>(i)]] += update->values[i];
       }
-      if (update.cwiseAbs().maxCoeff() < kMebi / 16) {
+      if (update->values.cwiseAbs().maxCoeff() < kMebi / 16) {
         break;
       }
     }
@@ -125,6 +126,20 @@ class Fit {
       }
     }
     problems.raise_if_any();
+  }
+
+  void take_known() {
+    if (known_.gpu.empty()) {
+      return;
+    }
+    const std::string& card = deployments_.front().common().gpu.name;
+    if (known_.gpu != card) {
+      throw ConfigError(Problem{known_.source, "gpu", known_.gpu, card,
+                                "the logs are of another card: calibrate each card by itself"});
+    }
+    for (AnyDeployment& deployment : deployments_) {
+      apply(known_, deployment.common());
+    }
   }
 
   [[nodiscard]] EngineReport report_at(std::size_t sample, const Deltas& deltas) const {
@@ -195,13 +210,19 @@ class Fit {
     return out;
   }
 
+  [[nodiscard]] bool is_known(Kind kind) const {
+    return (kind == Kind::kTotal && known_.device_total) ||
+           (kind == Kind::kContext && known_.context);
+  }
+
   // Columns that add what no earlier one explains.
-  static std::vector<Eigen::Index> choose(const Eigen::MatrixXd& slopes) {
+  [[nodiscard]] std::vector<Eigen::Index> choose(const Eigen::MatrixXd& slopes) const {
     constexpr double kLittle = 1e-3;
     std::vector<Eigen::Index> chosen;
     for (Eigen::Index i = 0; i < slopes.cols(); ++i) {
       const double whole = slopes.col(i).norm();
-      if (!(whole > 0) || std::cmp_greater_equal(chosen.size(), slopes.rows())) {
+      if (!(whole > 0) || is_known(kKinds[static_cast<std::size_t>(i)].kind) ||
+          std::cmp_greater_equal(chosen.size(), slopes.rows())) {
         continue;
       }
       double rest = whole;
@@ -224,6 +245,7 @@ class Fit {
     shift(shifted.common(), deltas);
     const EngineDeployment& fitted = shifted.common();
     Calibration& calibration = out.calibration;
+    calibration = known_;
     calibration.gpu = preset.name;
     calibration.engine = fitted.launch.engine;
     set_versions(calibration);
@@ -241,6 +263,9 @@ class Fit {
     const Eigen::VectorXd misfits = misfits_at(deltas);
     for (Eigen::Index i = 0; i < kKindCount; ++i) {
       const KindRow& row = kKinds[static_cast<std::size_t>(i)];
+      if (is_known(row.kind)) {
+        continue;
+      }
       Coefficient coefficient;
       coefficient.name = row.name;
       coefficient.preset = row.kind == Kind::kTotal     ? preset.device_total
@@ -286,68 +311,17 @@ class Fit {
   }
 
   const std::vector<CalibrationSample>& samples_;
+  const Calibration& known_;
   std::vector<AnyDeployment> deployments_;
   std::vector<Equation> equations_;
 };
 
-OrderedJson mebi_json(Bytes bytes) { return std::round(to_mib(bytes) * 1e4) / 1e4; }
-
-OrderedJson coefficient_json(const Coefficient& coefficient) {
-  OrderedJson json;
-  json["name"] = coefficient.name;
-  json["unit"] = "MiB";
-  json["preset"] = mebi_json(coefficient.preset);
-  json["value"] = mebi_json(coefficient.value);
-  json["fitted"] = coefficient.fitted;
-  json["residual"] = coefficient.fitted ? mebi_json(coefficient.residual) : OrderedJson(nullptr);
-  json["figures"] = coefficient.figures;
-  json["logs"] = OrderedJson::array();
-  for (const LogPlace& place : coefficient.places) {
-    json["logs"].push_back({{"log", place.log}, {"line", place.line}});
-  }
-  if (!coefficient.fitted) {
-    json["note"] = coefficient.figures == 0
-                       ? "no figure of the logs depends on it: left at its preset"
-                       : "too few data to tell it from the others: left at its preset";
-  }
-  return json;
-}
-
 }  // namespace
 
-CalibrationFit fit_calibration(const std::vector<CalibrationSample>& samples) {
+CalibrationFit fit_calibration(const std::vector<CalibrationSample>& samples,
+                               const Calibration& known) {
   OOMCAST_CHECK(!samples.empty(), "no sample to fit");
-  return Fit(samples).run();
-}
-
-OrderedJson calibration_json(const CalibrationFit& fit,
-                             const std::vector<CalibrationSample>& samples) {
-  const Calibration& calibration = fit.calibration;
-  OrderedJson json;
-  json["schema"] = "oomcast.calibration/1";
-  json["gpu"] = calibration.gpu;
-  json["engine"] = launch::to_string(calibration.engine);
-  json["engine_version"] = calibration.engine_version;
-  json["engine_version_range"] = {to_string(calibration.engine_versions->first),
-                                  to_string(calibration.engine_versions->second)};
-  json["memory"] = OrderedJson::object();
-  json["coefficients"] = OrderedJson::array();
-  for (const Coefficient& coefficient : fit.coefficients) {
-    if (coefficient.fitted) {
-      json["memory"][coefficient.name] = mebi_json(coefficient.value);
-    }
-    json["coefficients"].push_back(coefficient_json(coefficient));
-  }
-  json["logs"] = OrderedJson::array();
-  for (const CalibrationSample& sample : samples) {
-    json["logs"].push_back({{"log", sample.log},
-                            {"first_line", sample.run->first_line},
-                            {"last_line", sample.run->last_line},
-                            {"launch", sample.input.launch_line}});
-  }
-  json["notes"] = fit.notes;
-  json["checksum"] = calibration_checksum(Json::parse(json.dump()));
-  return json;
+  return Fit(samples, known).run();
 }
 
 }  // namespace oomcast

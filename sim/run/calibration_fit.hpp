@@ -4,7 +4,8 @@
 // The startup itself is the model. How a figure moves with a coefficient is found by running it
 // with the coefficient changed, so no formula of an engine's accounting is repeated here. Each
 // figure weighs by its last printed digit. A coefficient on which no figure depends, or only
-// together with others that explain it as well, stays at its preset.
+// together with others that explain it as well, stays at its preset. So does what a calibration
+// from probes already has: a counter read to the byte is closer than two decimals of a log.
 #pragma once
 
 #include <cstdint>
@@ -45,12 +46,10 @@ struct CalibrationFit {
   std::vector<std::string> notes;
 };
 
-// All samples are of one card and engine. Throws ConfigError when they are not, when a sample
-// cannot be resolved, or when no figure is both logged and predicted.
-CalibrationFit fit_calibration(const std::vector<CalibrationSample>& samples);
-
-// The file, checksum included.
-OrderedJson calibration_json(const CalibrationFit& fit,
-                             const std::vector<CalibrationSample>& samples);
+// `known` is taken as it is and fitted around. All samples are of one card and engine; throws
+// ConfigError when they are not, when a sample cannot be resolved, or when no figure is both logged
+// and predicted.
+CalibrationFit fit_calibration(const std::vector<CalibrationSample>& samples,
+                               const Calibration& known = {});
 
 }  // namespace oomcast

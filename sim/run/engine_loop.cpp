@@ -43,11 +43,12 @@ bool EngineLoop::schedule_round() {
   for (const RequestId id : round.preempted) {
     listener_.preempted(id);
   }
-  for (const EndedRequest& request : round.dropped) {
-    listener_.ended(request, instant(now_));
-  }
+  // One token can be all that is asked for.
   for (const RequestId id : round.handed_token) {
     listener_.first_token(id, instant(now_));
+  }
+  for (const EndedRequest& request : round.dropped) {
+    listener_.ended(request, instant(now_));
   }
   if (round.failure != nullptr) {
     fail(*round.failure);

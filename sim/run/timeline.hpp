@@ -26,7 +26,7 @@ struct SegmentCounts {
 
 // Of a server of one role.
 struct TransferCounts {
-  Bytes kv_held;  // of kv_used, what is kept for a transfer alone
+  Bytes kv_held;  // kept for a transfer alone; a shared prefix counts for each
   std::int64_t requests = 0;
 };
 

@@ -38,12 +38,16 @@ void VllmHandoff::give_up(RequestId id) {
     report_.received.push_back({id, false, {}});
   }
   quiet_rounds_ = 0;
+  held_.reset();
 }
 
 TransferHold VllmHandoff::held() const {
-  const vllm::TransferCounts counts = scheduler_.transfers();
-  return role_ == Role::kPrefill ? TransferHold{counts.held, counts.held_blocks.count()}
-                                 : TransferHold{counts.remote, counts.remote_blocks.count()};
+  if (!held_) {
+    const vllm::TransferCounts counts = scheduler_.transfers();
+    held_ = role_ == Role::kPrefill ? TransferHold{counts.held, counts.held_blocks.count()}
+                                    : TransferHold{counts.remote, counts.remote_blocks.count()};
+  }
+  return *held_;
 }
 
 void VllmHandoff::note(const vllm::StepPlan& plan) {
@@ -51,6 +55,9 @@ void VllmHandoff::note(const vllm::StepPlan& plan) {
   const bool news = plan.tokens > Tokens{0} || !transfers.receives.empty() ||
                     !transfers.notifies.empty() || !transfers.sends.empty();
   quiet_rounds_ = news ? 0 : quiet_rounds_ + 1;
+  if (!transfers.receives.empty() || !plan.admitted.empty() || !plan.preempted.empty()) {
+    held_.reset();
+  }
   for (const vllm::Receive& receive : transfers.receives) {
     receiving_.insert(receive.id);
     wants_.push_back({receive.id, receive.tokens});
@@ -64,6 +71,10 @@ void VllmHandoff::note(const vllm::StepOutput& output) {
   if (!report_.received.empty() || !report_.sent.empty()) {
     quiet_rounds_ = 0;
     report_.clear();
+    held_.reset();
+  }
+  if (!output.handoffs.empty()) {
+    held_.reset();
   }
   for (const vllm::Handoff& handoff : output.handoffs) {
     pieces_.push_back({handoff.id, handoff.tokens, true});

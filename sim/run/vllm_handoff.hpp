@@ -2,6 +2,7 @@
 // what the prefill side holds for it.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -53,6 +54,7 @@ class VllmHandoff final : public KvHandoff {
   std::vector<Piece> pieces_;
   std::vector<Want> wants_;
   std::int64_t quiet_rounds_ = 0;
+  mutable std::optional<TransferHold> held_;  // counted again when something has changed
 };
 
 }  // namespace oomcast

@@ -128,8 +128,13 @@ class ConnectorCase {
       }
       step(scheduler, workers);
     }
-    if (config_.scheduler_reserve_full_isl && !scheduler.idle()) {
-      EXPECT_TRUE(scheduler.stall().has_value());  // the head can never be admitted
+    // The head can never be admitted. A producer drops what was in flight of a request that it
+    // preempts: one that needs the whole pool and a block more then runs in circles, in the engine
+    // too.
+    const bool may_circle =
+        config_.connector->role == ConnectorConfig::Role::kProducer && scheduler.depth() > 1;
+    if (config_.scheduler_reserve_full_isl && !scheduler.idle() && !may_circle) {
+      EXPECT_TRUE(scheduler.stall().has_value());
     }
     for (RequestId id = 0; id < next; ++id) {
       scheduler.abort(id);

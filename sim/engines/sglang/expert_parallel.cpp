@@ -123,29 +123,43 @@ class ExchangeReader {
     std::int64_t multiprocessors = comm::kDeepEpMultiprocessors;
   };
 
+  // --deepep-config: JSON, or a file of it.
+  [[nodiscard]] Json deep_ep_config() const {
+    const std::string text = deployment_.launch.text("deepep-config").value_or("");
+    if (text.empty()) {
+      return Json::object();
+    }
+    const bool inline_json = text.find('{') != std::string::npos;
+    Json config = inline_json ? parse_json(text, "--deepep-config") : read_json_file(text);
+    if (!config.is_object()) {
+      throw ConfigError(Problem{"launch line", "--deepep-config", text, "a JSON object", ""});
+    }
+    return config;
+  }
+
   // The library's, or those of --deepep-config.
   Queues queues_of(DeepEpPass pass) {
-    const bool dispatch = pass == DeepEpPass::kDispatch;
-    const Json* config =
-        deployment_.launch.json("deepep-config", dispatch ? "normal_dispatch" : "normal_combine");
-    if (config == nullptr || !config->is_object()) {
+    const Json config = deep_ep_config();
+    const JsonView whole(config, "--deepep-config", "", problems_);
+    const auto view =
+        whole.object(pass == DeepEpPass::kDispatch ? "normal_dispatch" : "normal_combine");
+    if (!view) {
       return {comm::deep_ep_queues(out_.shape.ranks, pass), comm::kDeepEpMultiprocessors};
     }
-    const JsonView view(*config, "--deepep-config", dispatch ? "normal_dispatch" : "normal_combine",
-                        problems_);
     constexpr std::int64_t kMost = 1 << 16;
-    const auto read = [&](const char* key) {
-      const auto value = view.integer(key, 1, kMost);
-      if (!value && !view.has(key)) {
-        view.complain(key, "a number");
+    constexpr std::int64_t kMostMultiprocessors = 1024;
+    const auto read = [&](const char* key, std::int64_t low, std::int64_t high) {
+      if (!view->has(key)) {
+        view->complain(key, "a number");
       }
-      return value.value_or(1);
+      return view->integer(key, low, high).value_or(low);
     };
     Queues out;
-    out.multiprocessors = std::max<std::int64_t>(2, read("num_sms"));
-    out.queues = {read("num_max_nvl_chunked_send_tokens"), read("num_max_nvl_chunked_recv_tokens"),
-                  read("num_max_rdma_chunked_send_tokens"),
-                  read("num_max_rdma_chunked_recv_tokens")};
+    out.multiprocessors = read("num_sms", 2, kMostMultiprocessors);
+    out.queues = {read("num_max_nvl_chunked_send_tokens", 1, kMost),
+                  read("num_max_nvl_chunked_recv_tokens", 1, kMost),
+                  read("num_max_rdma_chunked_send_tokens", 1, kMost),
+                  read("num_max_rdma_chunked_recv_tokens", 1, kMost)};
     return out;
   }
 

@@ -224,9 +224,12 @@ bool GraphCapture::make_outputs(std::int64_t size) {
 
 Bytes GraphCapture::driver_bytes(bool decode) const {
   const StartupRules& rules = deployment_.rules;
-  const Bytes nodes = rules.graph_node * (rules.graph_nodes_per_layer * layers_);
+  const Assumed& assumed = deployment_.assumed;
+  const Bytes nodes =
+      assumed.graph_node.value_or(rules.graph_node) * (rules.graph_nodes_per_layer * layers_);
   const std::int64_t pieces = decode ? 1 : layers_ + 1;
-  return align_up(nodes + rules.graph_executable * pieces, allocator::kDriverUnit);
+  return align_up(nodes + assumed.graph_executable.value_or(rules.graph_executable) * pieces,
+                  allocator::kDriverUnit);
 }
 
 }  // namespace oomcast::sglang

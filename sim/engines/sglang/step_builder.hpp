@@ -42,10 +42,10 @@ class StepBuilder {
                                      Leaf leaf = Leaf::kRuntimeActivations) const {
     return bytes_per_token(std::move(name), std::move(formula), element_ * width, leaf);
   }
-  [[nodiscard]] static TensorInfo bytes_per_token(std::string name, std::string formula,
-                                                  Bytes bytes,
-                                                  Leaf leaf = Leaf::kRuntimeIntermediates) {
-    return {std::move(name), std::move(formula), leaf, Affine::per(ShapeVar::kTokens, bytes)};
+  [[nodiscard]] TensorInfo bytes_per_token(std::string name, std::string formula, Bytes bytes,
+                                           Leaf leaf = Leaf::kRuntimeIntermediates) const {
+    return {std::move(name), std::move(formula), leaf,
+            Affine::per(ShapeVar::kTokens, bytes * gathered_)};
   }
 
   // ---- small pieces
@@ -79,6 +79,7 @@ class StepBuilder {
   void attention_kernel(const AttentionSpec& attention, const std::vector<TensorId>& reads);
 
   TensorId feed_forward(const LayerSpec& spec, TensorId input);
+  TensorId feed_forward_here(const LayerSpec& spec, TensorId input);
   TensorId mlp(std::int64_t width, bool gated, TensorId input);
   TensorId experts(const LayerSpec& spec, TensorId input);
   // Shared experts beside the routed ones, weighed by a gate of their own.
@@ -96,6 +97,7 @@ class StepBuilder {
   models::LayerRange layers_;
   StepKind kind_;
   ExpertExchange exchange_;
+  std::int64_t gathered_ = 1;  // groups of attention whose tokens are here
   Bytes element_;
   bool quantised_inputs_ = false;
   OpGraph graph_;

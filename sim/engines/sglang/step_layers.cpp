@@ -193,6 +193,22 @@ TensorId StepBuilder::recurrent(const AttentionSpec& attention, TensorId input) 
 // --------------------------------------------------------------------------------
 
 TensorId StepBuilder::feed_forward(const LayerSpec& spec, TensorId input) {
+  const bool moe = spec.ffn.kind == FfnKind::kMoe;
+  const int ranks = moe ? deployment_.tp : deployment_.dense_tp.value_or(deployment_.tp);
+  const bool travels = moe && exchange_.kind != Exchange::kNone;
+  if (deployment_.attention_dp == 1 || ranks == 1 || travels) {
+    return feed_forward_here(spec, input);
+  }
+  // What ranks of several attention groups divide runs on the tokens of all groups.
+  gathered_ = deployment_.attention_dp;
+  const Variable all(graph_, apply("gather", {input},
+                                   per_token("gathered tokens", "dp x T x H x b", model_.hidden)));
+  const Variable out(graph_, feed_forward_here(spec, *all));
+  gathered_ = 1;
+  return apply("scatter", {*out}, per_token("own tokens", "T x H x b", model_.hidden));
+}
+
+TensorId StepBuilder::feed_forward_here(const LayerSpec& spec, TensorId input) {
   const FfnSpec& ffn = spec.ffn;
   if (ffn.kind == FfnKind::kMoe) {
     return experts(spec, input);

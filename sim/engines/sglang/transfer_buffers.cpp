@@ -17,9 +17,9 @@ Bytes metadata_row() {
   constexpr std::int64_t kBest = 128;
   constexpr std::int64_t kDrafted = 16;
   constexpr std::int64_t kFloatBytes = 4;
-  constexpr std::int64_t kInt64 = 8;
+  constexpr std::int64_t kInt64Bytes = 8;
   return Bytes{4 * kLeastTransfer + 2 * kBest * kFloatBytes + kDrafted * kFloatBytes +
-               kDrafted * kInt64 + kDrafted * kFloatBytes + kLeastTransfer};
+               kDrafted * kInt64Bytes + kDrafted * kFloatBytes + kLeastTransfer};
 }
 
 // Where heads are divided differently on the two sides KV can be gathered on the way; a switch.

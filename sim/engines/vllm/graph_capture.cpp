@@ -35,13 +35,14 @@ std::vector<std::int64_t> descending(std::vector<std::int64_t> sizes) {
   return sizes;
 }
 
-Bytes driver_bytes(const StartupRules& rules, GraphMode mode, int layers) {
+Bytes driver_bytes(const Deployment& deployment, GraphMode mode, int layers) {
+  const StartupRules& rules = deployment.rules;
+  const Bytes node = deployment.assumed.graph_node.value_or(rules.graph_node);
+  const Bytes executable = deployment.assumed.graph_executable.value_or(rules.graph_executable);
   // Pieces lie before, between and after the attention calls.
   const Bytes nodes_and_executables =
-      mode == GraphMode::kFull
-          ? rules.graph_executable + rules.graph_node * (rules.graph_nodes_per_layer_full * layers)
-          : (rules.graph_executable + rules.graph_node * rules.graph_nodes_per_piece) *
-                (layers + 1);
+      mode == GraphMode::kFull ? executable + node * (rules.graph_nodes_per_layer_full * layers)
+                               : (executable + node * rules.graph_nodes_per_piece) * (layers + 1);
   return align_up(nodes_and_executables, allocator::kDriverUnit);
 }
 
@@ -63,12 +64,12 @@ CapturePrograms::CapturePrograms(const Deployment& deployment, int stage)
   const int layers = range.end - range.begin;
   if (has_piecewise(deployment.cudagraph_mode) && !deployment.capture_sizes.empty()) {
     modes_.push_back({GraphMode::kPiecewise, descending(deployment.capture_sizes),
-                      driver_bytes(deployment.rules, GraphMode::kPiecewise, layers)});
+                      driver_bytes(deployment, GraphMode::kPiecewise, layers)});
   }
   const auto full = deployment.full_capture_sizes();
   if (!full.empty()) {
-    modes_.push_back({GraphMode::kFull, descending(full),
-                      driver_bytes(deployment.rules, GraphMode::kFull, layers)});
+    modes_.push_back(
+        {GraphMode::kFull, descending(full), driver_bytes(deployment, GraphMode::kFull, layers)});
   }
 }
 

@@ -355,7 +355,6 @@ class Cli(unittest.TestCase):
         leaves = [name for name in rows[0] if "." in name]
         for row in rows:
             self.assertEqual(sum(int(row[leaf]) for leaf in leaves), int(row["device_used_bytes"]))
-            self.assertLessEqual(int(row["kv_held_bytes"] or 0), int(row["kv_used_bytes"]))
         requests = read_csv(self.root / "jumps" / "requests.csv")
         self.assertEqual({row["outcome"] for row in requests}, {"finished"})
         summary = (self.root / "jumps" / "summary.txt").read_text()

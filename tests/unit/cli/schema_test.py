@@ -152,6 +152,12 @@ class Schemas(unittest.TestCase):
         log = ROOT / "tests" / "data" / "logs" / "llama_h100.log"
         self.holds("explain", self.json_of("explain", log))
         self.holds("calibration", self.json_of("calibrate", "--from-log", log, "--out", "."))
+        samples = sorted((ROOT / "validation" / "samples").glob("*.json"))
+        from_probes = ["--from-probes", "--replay-samples", *samples, "--out", "."]
+        self.holds("calibration", self.json_of("calibrate", *from_probes))
+        self.holds("calibration", self.json_of("calibrate", "--from-log", log, *from_probes))
+        self.holds("plan", self.json_of("plan", "--launch", PLANS["dense"][0], "--gpu", "H100",
+                                        "--calibration", "calibration-NVIDIA-H100-80GB-HBM3.json"))
         quotes = (ROOT / "tests" / "data" / "logs" / "quotes.jsonl").read_text().splitlines()
         read = 0
         for line in quotes:

@@ -183,6 +183,8 @@ class Shell(unittest.TestCase):
         logs = ROOT / "tests" / "data" / "logs"
         for name, source in EXAMPLE_LOGS.items():
             (self.root / name).write_bytes((logs / source).read_bytes())
+        samples = ROOT / "validation" / "samples" / "h100_synthetic_1.json"
+        (self.root / "samples.json").write_bytes(samples.read_bytes())
         bin_folder = self.root / "bin"
         bin_folder.mkdir()
         (self.root / ".config/fish/completions").mkdir(parents=True)

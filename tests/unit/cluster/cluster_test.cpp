@@ -33,9 +33,9 @@ AnyDeployment deployment(const std::string& line) { return deployment_of(line, "
 
 class ClusterTest : public testing::Test {
  protected:
-  ClusterTest() {
-    setup.prefill = {start(deployment(kPrefill)), 1, &steps_};
-    setup.decode = {start(deployment(kDecode)), 1, &steps_};
+  ClusterTest()
+      : setup(pair_of({start(deployment(kPrefill)), 1, &steps_},
+                      {start(deployment(kDecode)), 1, &steps_})) {
     // 131,072 bytes a token: at 1.31072 GB/s a token takes 100 us.
     setup.fabric.link.bytes_per_second = 1.31072e9;
     setup.fabric.link.latency = Nanos{10'000};
@@ -48,10 +48,8 @@ class ClusterTest : public testing::Test {
     return serve_cluster(setup, requests, false);
   }
 
-  ClusterSetup setup{{start(deployment(kPrefill))}, {start(deployment(kDecode))}};
-
- private:
   MillisecondSteps steps_;
+  ClusterSetup setup;
 };
 
 workloads::TraceRequest request(std::int64_t arrival_ms, std::int64_t input, std::int64_t output) {
@@ -80,6 +78,16 @@ TEST_F(ClusterTest, OneRequestOnPaper) {
   EXPECT_EQ(since(row, row.first_token), Nanos{20'000 + 1'000'000 + 500'000 + 10'000'000});
   EXPECT_EQ(row.finish - row.first_token, Nanos{9'000'000});
   EXPECT_EQ(out.record.cluster.at("transfers").at("bytes"), 100 * 131'072);
+}
+
+// The one token that was asked for comes with the KV.
+TEST_F(ClusterTest, OneTokenIsTheHandedOne) {
+  const ClusterRun out = run({request(0, 100, 1)});
+  const RequestRow& row = out.rows.at(0);
+  EXPECT_EQ(row.outcome, RequestOutcome::kFinished);
+  EXPECT_EQ(row.output, Tokens{1});
+  EXPECT_EQ(since(row, row.first_token), Nanos{11'520'000});
+  EXPECT_EQ(row.finish, row.first_token);
 }
 
 // Both sides hold the prompt while it is under way, and nothing once the request is over.
@@ -197,6 +205,91 @@ TEST_F(ClusterTest, WhatIsDroppedIsComputedAgain) {
   EXPECT_GT(since(row, row.first_token), Nanos{5'000'000 + 10'000'000});
 }
 
+// --- vLLM behind NIXL: the decode side pulls
+
+std::string nixl(const char* role, const std::string& more = "") {
+  return "vllm serve meta-llama/Llama-3.1-8B-Instruct --enforce-eager --no-async-scheduling "
+         "--max-model-len 8192 --kv-transfer-config '{\"kv_connector\":\"NixlConnector\","
+         "\"kv_role\":\"" +
+         std::string(role) + "\"" + more + "}'";
+}
+
+class NixlTest : public ClusterTest {
+ protected:
+  NixlTest() {
+    setup.prefill = pool("kv_producer");
+    setup.decode = pool("kv_consumer");
+    setup.wire_token = wire_token_bytes(deployment_of(nixl("kv_consumer"), "0.33.0"));
+  }
+  Pool pool(const char* role, const std::string& more = "") {
+    return {start(deployment_of(nixl(role, more), "0.33.0")), 1, &steps_};
+  }
+};
+
+// A step of 1 ms; the decode side takes its blocks in a step without work at once, set-up of 0.5
+// ms, 100 tokens in 10 ms; the last prompt token is computed there in a step, which makes the first
+// one.
+TEST_F(NixlTest, OneRequestOnPaper) {
+  const ClusterRun out = run({request(5, 100, 10)});
+  const RequestRow& row = out.rows.at(0);
+  EXPECT_EQ(row.outcome, RequestOutcome::kFinished);
+  EXPECT_EQ(row.output, Tokens{10});
+  EXPECT_EQ(since(row, row.first_scheduled), Nanos{0});
+  EXPECT_EQ(since(row, row.first_token), Nanos{1'000'000 + 500'000 + 10'000'000 + 1'000'000});
+  EXPECT_EQ(row.finish - row.first_token, Nanos{9'000'000});
+  for (const RankRecord& rank : out.record.ranks) {
+    EXPECT_EQ(rank.timeline.back().transfer->kv_held, Bytes{0}) << rank.role;
+    EXPECT_EQ(rank.timeline.back().kv_used, Bytes{0}) << rank.role;
+  }
+}
+
+// Whole blocks of a prompt that the decode side has already are not pulled: of 100 tokens, 6
+// blocks.
+TEST_F(NixlTest, WhatTheDecodeSideHasIsNotPulled) {
+  workloads::TraceRequest first = request(0, 100, 10);
+  first.content = {{7, Tokens{100}}};
+  workloads::TraceRequest second = request(100, 100, 10);
+  second.content = first.content;
+  const ClusterRun out = run({first, second});
+  EXPECT_EQ(out.record.cluster.at("transfers").at("bytes"), (100 + 4) * 131'072);
+}
+
+TEST_F(NixlTest, AFailedReadEndsTheRequestAndTheRouterSendsItAnew) {
+  setup.faults = {fault("drop decode 0 at 5ms", setup)};
+  const ClusterRun out = run({request(0, 100, 10)});
+  EXPECT_EQ(out.rows.at(0).outcome, RequestOutcome::kFinished);
+  EXPECT_EQ(out.record.cluster.at("transfers").at("requests_sent_anew"), 1);
+}
+
+// With the policy `recompute` the decode side computes the prompt in a step of its own.
+TEST_F(NixlTest, AFailedReadIsComputedAgain) {
+  setup.decode = pool("kv_consumer", ",\"kv_load_failure_policy\":\"recompute\"");
+  setup.faults = {fault("drop decode 0 at 5ms", setup)};
+  const ClusterRun out = run({request(0, 100, 10)});
+  const RequestRow& row = out.rows.at(0);
+  EXPECT_EQ(row.outcome, RequestOutcome::kFinished);
+  EXPECT_EQ(since(row, row.first_token), Nanos{5'000'000 + 1'000'000});
+  EXPECT_EQ(out.record.cluster.at("transfers").at("requests_sent_anew"), 0);
+}
+
+// Nobody fetches the blocks of a decode server that died: they stay for the lease.
+TEST_F(NixlTest, HeldBlocksStayForTheLease) {
+  setup.decode.servers = 2;
+  setup.retries = 0;
+  setup.faults = {fault("kill decode 0 at 5ms", setup)};
+  const ClusterRun out = run({request(0, 100, 10)});
+  EXPECT_EQ(out.rows.at(0).outcome, RequestOutcome::kFailed);
+  const RankRecord& prefill = out.record.ranks.front();
+  const TimelineRow& last = prefill.timeline.back();
+  EXPECT_EQ(last.kv_used, Bytes{0});
+  EXPECT_EQ(last.at, SimTime{Nanos{30'005'000'000}});
+  for (const TimelineRow& row : prefill.timeline) {
+    if (row.at > SimTime{Nanos{5'000'000}} && row.at < last.at) {
+      EXPECT_EQ(row.transfer->kv_held, Bytes{7 * 16 * 131'072});
+    }
+  }
+}
+
 // --- what cannot work together
 
 std::string refusal(const std::string& prefill, const std::string& decode,
@@ -238,6 +331,20 @@ TEST(Pairing, ExpertsOverNodesNeedRdma) {
       "--disaggregation-mode ";
   EXPECT_EQ(refusal(moe + "prefill", moe + "decode"), "");
   EXPECT_NE(refusal(moe + "prefill", moe + "decode", "tcp-100").find("RDMA"), std::string::npos);
+}
+
+TEST(Pairing, NixlNeedsBothRoles) {
+  const auto text = [](const std::string& prefill, const std::string& decode) {
+    Problems problems;
+    check_pair(deployment_of(prefill, "0.33.0"), deployment_of(decode, "0.33.0"),
+               models::find_link("ib-ndr"), 8, problems);
+    return problems.empty() ? "" : to_string(problems.found().front());
+  };
+  EXPECT_EQ(text(nixl("kv_producer"), nixl("kv_consumer")), "");
+  EXPECT_EQ(text(nixl("kv_both"), nixl("kv_both")), "");
+  EXPECT_NE(text(nixl("kv_consumer"), nixl("kv_consumer")).find("kv_producer"), std::string::npos);
+  EXPECT_NE(text(nixl("kv_producer") + " --block-size 32", nixl("kv_consumer")).find("multiple"),
+            std::string::npos);
 }
 
 }  // namespace

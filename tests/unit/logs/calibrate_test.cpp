@@ -3,7 +3,7 @@
 
 #include "sim/core/error.hpp"
 #include "sim/logs/log_reader.hpp"
-#include "sim/run/calibration_fit.hpp"
+#include "sim/run/calibration_json.hpp"
 #include "sim/run/explain_identity.hpp"
 #include "tests/unit/logs/printed_log.hpp"
 
@@ -58,7 +58,8 @@ Logs logs_of(const std::vector<DeploymentInput>& inputs) {
 // Plans again with the file as the user would give it.
 Plan calibrated(const CalibrationFit& fit, const std::vector<CalibrationSample>& samples,
                 const DeploymentInput& input) {
-  const Calibration read = parse_calibration(calibration_json(fit, samples).dump(2), "c.json");
+  const Calibration read =
+      parse_calibration(calibration_json({.logs = &fit, .samples = &samples}).dump(2), "c.json");
   AnyDeployment deployment = resolve_input(input);
   apply(read, deployment.common());
   return start(std::move(deployment));
@@ -137,14 +138,15 @@ TEST(Calibrate, TooFewDataLeavePresets) {
       EXPECT_EQ(coefficient.value, coefficient.preset) << coefficient.name;
     }
   }
-  const OrderedJson json = calibration_json(fit, logs.samples);
+  const OrderedJson json = calibration_json({.logs = &fit, .samples = &logs.samples});
   EXPECT_FALSE(json["memory"].contains("graph_residual_mib"));
 }
 
 TEST(Calibrate, FilesAreGuarded) {
   const DeploymentInput input = input_of("vllm serve Qwen/Qwen3-8B --enforce-eager", "0.19.0");
   const Logs logs = logs_of({input});
-  OrderedJson json = calibration_json(fit_calibration(logs.samples), logs.samples);
+  const CalibrationFit fit = fit_calibration(logs.samples);
+  OrderedJson json = calibration_json({.logs = &fit, .samples = &logs.samples});
   EXPECT_NO_THROW(parse_calibration(json.dump(2), "c.json"));
   json["memory"]["load_residual_mib"] = 1.5;
   EXPECT_THROW(parse_calibration(json.dump(2), "c.json"), ConfigError);

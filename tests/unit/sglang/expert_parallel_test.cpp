@@ -6,6 +6,7 @@
 #include "models/catalog.hpp"
 #include "sim/core/error.hpp"
 #include "sim/engines/sglang/startup.hpp"
+#include "sim/engines/sglang/step_program.hpp"
 
 namespace oomcast::sglang {
 namespace {
@@ -76,6 +77,46 @@ TEST(SglangExperts, MoreRequestsThanSlotsAreRefused) {
       256);
   EXPECT_THROW((void)deployment(many, "SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK=2048"),
                ConfigError);
+}
+
+TEST(SglangExperts, AttentionGroupsBringTheirTokensTogether) {
+  // Without DeepEP the experts of a rank run on the tokens of all 8 groups: in a decode of one
+  // token the widest moment holds 8 tokens' products: 8 x 8 chosen x (2 x 256 + 256 + 7168) x 2 B
+  // and the gathered token, 8 x 7168 x 2 B.
+  launch::LaunchOptions options;
+  options.engine_version = "0.5.9";
+  const auto peak = [&](const std::string& flags) {
+    launch::Launch line = launch::parse_launch(
+        "sglang serve --model-path deepseek-ai/DeepSeek-V3 --tp 8 " + flags, options);
+    const Deployment at = resolve(
+        std::move(line),
+        std::make_shared<models::ModelSpec>(models::catalog_model("deepseek-ai/DeepSeek-V3")),
+        models::find_gpu("H200"), CardState{}, Assumed{});
+    const StepProgram program = step_program(at, 0, {.decode = true});
+    return program.program.peak({1, 1, 1}).bytes;
+  };
+  EXPECT_GT(peak("--dp 8 --enable-dp-attention"), Bytes{8 * 8 * (512 + 256 + 7168) * 2});
+  EXPECT_LT(peak(""), Bytes{8 * 8 * (512 + 256 + 7168) * 2});
+}
+
+TEST(SglangExperts, QueuesOfTheUsersOwn) {
+  const std::string queues =
+      "{\"num_sms\": 40, \"num_max_nvl_chunked_send_tokens\": 8, "
+      "\"num_max_nvl_chunked_recv_tokens\": 512, \"num_max_rdma_chunked_send_tokens\": 8, "
+      "\"num_max_rdma_chunked_recv_tokens\": 128}";
+  const std::string config =
+      "'{\"normal_dispatch\": " + queues + ", \"normal_combine\": " + queues + "}'";
+  // 20 channels x 8 peers x (2 x 4 + 3) x 4 + 160 x 512 x 16,392 B; 20 x 4 x 144 + 2 x 80 x 128 x
+  // 16,408.
+  const Bytes nvlink{align_up(160LL * 44 + 160LL * 512 * 16'392, 128)};
+  EXPECT_EQ(device_bytes(
+                deployment(std::string(kPrefill) + " --deepep-config " + config).exchange.buffers),
+            align_up(nvlink + Bytes{160}, 2 * kMiB) + 32 * kMiB + 1024 * kMiB);
+  for (const char* wrong : {"'{\"normal_dispatch\": {\"num_sms\": -1}}'", "'{'", "/nowhere.json",
+                            "'{\"normal_dispatch\": 3}'"}) {
+    EXPECT_THROW((void)deployment(std::string(kPrefill) + " --deepep-config " + wrong), ConfigError)
+        << wrong;
+  }
 }
 
 TEST(SglangExperts, QueuesAreForCertainGroups) {
