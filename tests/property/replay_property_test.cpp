@@ -9,8 +9,8 @@
 
 #include "sim/core/random.hpp"
 #include "sim/run/plan.hpp"
-#include "tests/property/cases.hpp"
 #include "tests/given_requests.hpp"
+#include "tests/property/cases.hpp"
 
 namespace oomcast {
 namespace {
