@@ -34,6 +34,7 @@ const std::map<std::string_view, std::string_view>& compiled_in_files() {
 }  // namespace ${namespace}\n")
   file(CONFIGURE OUTPUT ${generated} CONTENT "@CONTENT@" @ONLY)
   # The compiler does not see .incbin as a dependency.
-  set_source_files_properties(${generated} PROPERTIES OBJECT_DEPENDS "${paths}")
+  set_source_files_properties(${generated} PROPERTIES OBJECT_DEPENDS "${paths}"
+                              SKIP_UNITY_BUILD_INCLUSION ON)
   target_sources(${target} PRIVATE ${generated})
 endfunction()

@@ -9,6 +9,7 @@
 
 #include <boost/program_options.hpp>
 #include <csignal>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -133,6 +134,9 @@ DeploymentChoice resolve_deployment(const po::variables_map& values);
 // `problems` and its own together.
 DeploymentChoice resolve_deployment(const po::variables_map& values, const std::string& line,
                                     const char* gpu, Problems& problems);
+
+// Step times as the deployment's calibration has them, or the roofline's.
+std::unique_ptr<StepTimeModel> step_times_of(const DeploymentChoice& choice);
 
 // Of two sides, each a launch line, @file, a run's folder, record.json or plan.json; --launch,
 // where it is given, is the first of them.

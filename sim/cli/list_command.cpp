@@ -4,6 +4,7 @@
 
 #include "models/catalog.hpp"
 #include "models/gpu.hpp"
+#include "models/link.hpp"
 #include "sim/cli/command.hpp"
 #include "sim/core/error.hpp"
 #include "sim/launch/flag_table.hpp"
@@ -39,6 +40,21 @@ Rows gpus_rows() {
   return rows;
 }
 
+Rows links_rows() {
+  Rows rows;
+  for (const std::string& name : models::link_names()) {
+    const models::LinkSpec link = models::find_link(name);
+    rows.emplace_back(
+        name,
+        link.bytes_per_second > 0
+            ? fmt::format("{:>6.1f} GB/s a port in one direction, of which {:.0f} % are reached",
+                          link.bytes_per_second * 1e-9, link.efficiency * 100)
+            : fmt::format("as fast as the card's, of which {:.0f} % are reached",
+                          link.efficiency * 100));
+  }
+  return rows;
+}
+
 Rows engines_rows() {
   std::vector<std::string> versions;
   for (const Version& version : launch::known_versions(launch::Engine::kVllm).versions) {
@@ -65,10 +81,10 @@ Rows schemas_rows() {
 
 po::options_description options() {
   po::options_description options("Options");
-  options.add_options()("topic",
-                        po::value<std::string>()->value_name("models|gpus|engines|formats|schemas"),
-                        "what to list")("json", po::bool_switch(), "print JSON")(
-      "help,h", po::bool_switch(), "show this help");
+  options.add_options()(
+      "topic", po::value<std::string>()->value_name("models|gpus|links|engines|formats|schemas"),
+      "what to list")("json", po::bool_switch(), "print JSON")("help,h", po::bool_switch(),
+                                                               "show this help");
   return options;
 }
 
@@ -79,6 +95,9 @@ Rows rows_of(const std::string& topic) {
   if (topic == "gpus") {
     return gpus_rows();
   }
+  if (topic == "links") {
+    return links_rows();
+  }
   if (topic == "engines") {
     return engines_rows();
   }
@@ -87,8 +106,8 @@ Rows rows_of(const std::string& topic) {
 
 int run(const po::variables_map& values) {
   if (values.count("topic") == 0) {
-    throw ConfigError(
-        Problem{"command line", "list", "", "one of: models, gpus, engines, formats, schemas", ""});
+    throw ConfigError(Problem{"command line", "list", "",
+                              "one of: models, gpus, links, engines, formats, schemas", ""});
   }
   const Rows rows = rows_of(values["topic"].as<std::string>());
   if (values["json"].as<bool>()) {
@@ -113,8 +132,8 @@ int run(const po::variables_map& values) {
 
 Command list_command() {
   return {.name = "list",
-          .purpose = "models, gpus, engines, formats and schemas that are known",
-          .synopsis = "oomcast list models|gpus|engines|formats|schemas [--json]",
+          .purpose = "models, gpus, links, engines, formats and schemas that are known",
+          .synopsis = "oomcast list models|gpus|links|engines|formats|schemas [--json]",
           .about = "What the built-in catalogs hold.",
           .examples = {{"Cards with their memory and other names", "oomcast list gpus"},
                        {"What JSON is written, for oomcast schema", "oomcast list schemas"}},

@@ -7,6 +7,7 @@
 
 #include "models/data.hpp"
 #include "models/gpu.hpp"
+#include "models/link.hpp"
 #include "sim/allocator/device.hpp"
 #include "sim/cli/command.hpp"
 #include "sim/core/error.hpp"
@@ -120,6 +121,8 @@ std::vector<std::string> offered(const std::string& value_name) {
                    [](const std::string& name) { return name.find(' ') == std::string::npos; });
     }
     std::sort(names.begin(), names.end());
+  } else if (value_name == "LINK") {
+    names = models::link_names();
   } else if (value_name == "FORMAT") {
     for (const workloads::TraceFormat& format : workloads::trace_formats()) {
       names.emplace_back(format.name);
@@ -180,6 +183,12 @@ void take_data_folder(const po::variables_map& values) {
   if (values.count("data") != 0) {
     models::set_data_folder(values["data"].as<std::string>());
   }
+}
+
+std::unique_ptr<StepTimeModel> step_times_of(const DeploymentChoice& choice) {
+  return choice.calibration && choice.calibration->step_time
+             ? make_measured(*choice.calibration->step_time)
+             : step_time_model(choice.deployment);
 }
 
 DeploymentChoice resolve_deployment(const po::variables_map& values) {

@@ -4,8 +4,9 @@
 #include <chrono>
 #include <iostream>
 
-#include "sim/cli/command.hpp"
+#include "sim/cli/cluster_options.hpp"
 #include "sim/cli/progress.hpp"
+#include "sim/cluster/cluster_json.hpp"
 #include "sim/core/atomic_output.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
@@ -29,6 +30,7 @@ using Clock = std::chrono::steady_clock;
 
 po::options_description options() {
   po::options_description options = deployment_options();
+  options.add(cluster_options());
   options.add(workload_options());
   po::options_description output("Output");
   const auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
@@ -88,93 +90,141 @@ void refuse_what_is_not_there(const po::variables_map& values, const AnyDeployme
   problems.raise_if_any();
 }
 
-int run(const po::variables_map& values) {
+// What a replay serves and writes, whoever serves it.
+class Replay {
+ public:
+  Replay(const po::variables_map& values, Clock::time_point start)
+      : values_(values),
+        start_(start),
+        workload_(workload_choices(values)),
+        stream_(workloads::make_workload(workload_)) {
+    options_.detail = chosen_detail(values);
+    options_.step_by_step = values["step-by-step"].as<bool>();
+  }
+
+  // `serve` fills the record; may try changes out once the run is known.
+  template <typename Serve>
+  int run(const std::string& model, RunRecord& record, const Serve& serve) {
+    options_.stop = stop_on_signals();
+    const std::string path =
+        values_.count("out") != 0 ? values_["out"].as<std::string>() : default_folder(model);
+    OutputFolder folder(path);
+    RequestsCsv requests(folder.staged("requests.csv"));
+    {
+      // A file was counted when it was opened; a generator or a pipe was not.
+      const std::int64_t counted = stream_->summary().kept;
+      Progress progress("requests", workload_.requests ? workload_.requests
+                                    : counted > 0      ? std::optional<std::int64_t>(counted)
+                                                       : std::nullopt);
+      options_.progress = [&progress](std::int64_t done) { progress(done); };
+      serve(*stream_, requests, options_, workload_);
+    }
+    requests.close();
+    stop_no_more();
+    record.workload = workload_json(workload_, stream_->summary());
+    write(record, path, folder);
+    return record.outcome.fits() ? kFits : kDoesNotFit;
+  }
+
+ private:
+  void write(const RunRecord& record, const std::string& path, OutputFolder& folder) {
+    CheckedFile timeline(folder.staged("timeline.csv"));
+    write_timeline_csv(record.ranks, timeline);
+    timeline.close();
+    write_snapshots(record.ranks, folder);
+    const std::string json = record_json(record, meta_json(start_)).dump(2) + "\n";
+    const std::string text = record_text(record);
+    folder.write("record.json", json);
+    folder.write("config.resolved.json", record.config.dump(2) + "\n");
+    folder.write("summary.txt", text);
+    write_reports(folder);
+    std::cout << chosen_output(values_, record.outcome.fits(), json, record_brief(record),
+                               text + "Results in " + path + "\n")
+              << std::flush;
+    if (!std::cout) {
+      throw ConfigError(Problem{"standard output", "", "", "a place that can be written", ""});
+    }
+    folder.commit();
+  }
+
+  const po::variables_map& values_;
+  Clock::time_point start_;
+  workloads::WorkloadOptions workload_;
+  std::unique_ptr<workloads::RequestStream> stream_;
+  ReplayOptions options_;
+};
+
+int run_engine(const po::variables_map& values) {
   const auto start = Clock::now();
-  DeploymentChoice choice = resolve_deployment(values);
+  const DeploymentChoice choice = resolve_deployment(values);
   refuse_what_is_not_there(values, choice.deployment);
-  const workloads::WorkloadOptions workload = workload_choices(values);
-  const auto stream = workloads::make_workload(workload);
-  const std::unique_ptr<StepTimeModel> step_times =
-      choice.calibration && choice.calibration->step_time
-          ? make_measured(*choice.calibration->step_time)
-          : step_time_model(choice.deployment);
+  Replay replay_of(values, start);
+  const std::unique_ptr<StepTimeModel> step_times = step_times_of(choice);
   Plan plan = make_plan(choice.deployment);
   const EngineDeployment& deployment = choice.deployment.common();
-
-  const volatile std::sig_atomic_t* stop = stop_on_signals();
-  const std::string path = values.count("out") != 0 ? values["out"].as<std::string>()
-                                                    : default_folder(deployment.launch.model);
-  OutputFolder folder(path);
   RunRecord record;
   record.config = config_json(deployment);
   record.plan = plan_json(plan);
-  RequestsCsv requests(folder.staged("requests.csv"));
-  {
-    // A file was counted when it was opened; a generator or a pipe was not.
-    const std::int64_t counted = stream->summary().kept;
-    Progress progress("requests", workload.requests ? workload.requests
-                                  : counted > 0     ? std::optional<std::int64_t>(counted)
-                                                    : std::nullopt);
-    ReplayOptions options;
-    options.detail = chosen_detail(values);
-    options.step_by_step = values["step-by-step"].as<bool>();
-    options.stop = stop;
-    options.progress = [&progress](std::int64_t done) { progress(done); };
-    replay(std::move(plan), *step_times, *stream, requests, options, record);
-    if (record.outcome.kind == OutcomeKind::kRuntimeOom && can_restart(workload)) {
-      record.outcome.fixes = find_runtime_fixes(
-          deployment, record, *step_times,
-          [&workload] { return workloads::make_workload(workload); }, options);
-      record.outcome_json = outcome_json(record.outcome);
-    }
-  }
-  requests.close();
-  stop_no_more();
-  record.workload = workload_json(workload, stream->summary());
-  CheckedFile timeline(folder.staged("timeline.csv"));
-  write_timeline_csv(record.ranks, timeline);
-  timeline.close();
-  write_snapshots(record.ranks, folder);
-  const std::string json = record_json(record, meta_json(start)).dump(2) + "\n";
-  const std::string text = record_text(record);
-  folder.write("record.json", json);
-  folder.write("config.resolved.json", record.config.dump(2) + "\n");
-  folder.write("summary.txt", text);
-  write_reports(folder);
-  std::cout << chosen_output(values, record.outcome.fits(), json, record_brief(record),
-                             text + "Results in " + path + "\n")
-            << std::flush;
-  if (!std::cout) {
-    throw ConfigError(Problem{"standard output", "", "", "a place that can be written", ""});
-  }
-  folder.commit();
-  return record.outcome.fits() ? kFits : kDoesNotFit;
+  return replay_of.run(
+      deployment.launch.model, record,
+      [&](workloads::RequestStream& stream, RequestSink& requests, const ReplayOptions& options,
+          const workloads::WorkloadOptions& workload) {
+        replay(std::move(plan), *step_times, stream, requests, options, record);
+        if (record.outcome.kind == OutcomeKind::kRuntimeOom && can_restart(workload)) {
+          record.outcome.fixes = find_runtime_fixes(
+              deployment, record, *step_times,
+              [&workload] { return workloads::make_workload(workload); }, options);
+          record.outcome_json = outcome_json(record.outcome);
+        }
+      });
+}
+
+int run_cluster(const po::variables_map& values) {
+  const auto start = Clock::now();
+  ClusterChoice choice = cluster_choice(values);
+  Replay replay_of(values, start);
+  const EngineDeployment& deployment = choice.setup.prefill.plan.deployment();
+  const std::string model = deployment.launch.model;
+  RunRecord record;
+  record.config = config_json(deployment);
+  record.plan = cluster::cluster_plan_json(choice.setup);
+  return replay_of.run(model, record,
+                       [&](workloads::RequestStream& stream, RequestSink& requests,
+                           const ReplayOptions& options, const workloads::WorkloadOptions&) {
+                         cluster::replay_cluster(std::move(choice.setup), stream, requests, options,
+                                                 record);
+                       });
+}
+
+int run(const po::variables_map& values) {
+  return wants_cluster(values) ? run_cluster(values) : run_engine(values);
 }
 
 }  // namespace
 
 Command replay_command() {
-  return {
-      .name = "replay",
-      .purpose = "startup, then a request trace: timeline, peaks, outcome",
-      .synopsis = "oomcast replay --launch LINE --gpu GPU (TRACE | --synthetic SPEC) [OPTION...]",
-      .about =
-          "Startup, then every request through the engine's scheduler; results in a new\n"
-          "folder. A trace is a file, plain or packed, or - for standard input.",
-      .examples = {{"A trace file",
-                    "oomcast replay trace.csv.gz --launch \"vllm serve Qwen/Qwen3-8B\" "
-                    "--gpu H100-80GB"},
-                   {"A trace from a pipe",
-                    "zcat trace.csv.gz | oomcast replay - --launch \"vllm serve "
-                    "Qwen/Qwen3-8B\" --gpu H100-80GB"},
-                   {"Generated requests",
-                    "oomcast replay --launch \"vllm serve Qwen/Qwen3-8B\" --gpu L40S "
-                    "--synthetic \"poisson:rate=5,requests=1000,input=lognormal(1024,0.8),"
-                    "output=uniform(64,512)\""}},
-      .options = options,
-      .word = "trace",
-      .most_words = 1,
-      .run = run};
+  return {.name = "replay",
+          .purpose = "startup, then a request trace: timeline, peaks, outcome",
+          .synopsis =
+              "oomcast replay (--launch LINE | --prefill LINE --decode LINE) --gpu GPU "
+              "(TRACE | --synthetic SPEC) [OPTION...]",
+          .about =
+              "Startup, then every request through the engine's scheduler; results in a new\n"
+              "folder. A trace is a file, plain or packed, or - for standard input.",
+          .examples = {{"A trace file",
+                        "oomcast replay trace.csv.gz --launch \"vllm serve Qwen/Qwen3-8B\" "
+                        "--gpu H100-80GB"},
+                       {"A trace from a pipe",
+                        "zcat trace.csv.gz | oomcast replay - --launch \"vllm serve "
+                        "Qwen/Qwen3-8B\" --gpu H100-80GB"},
+                       {"Generated requests",
+                        "oomcast replay --launch \"vllm serve Qwen/Qwen3-8B\" --gpu L40S "
+                        "--synthetic \"poisson:rate=5,requests=1000,input=lognormal(1024,0.8),"
+                        "output=uniform(64,512)\""}},
+          .options = options,
+          .word = "trace",
+          .most_words = 1,
+          .run = run};
 }
 
 }  // namespace oomcast::cli

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
 
 #include "sim/core/units_text.hpp"
@@ -53,8 +52,14 @@ void add_text(std::string& line, std::string_view text) {
 
 void end_line(std::string& line) { line.back() = '\n'; }
 
-// `segments`: whether the columns of the allocator's depth are there; empty where a row has none.
-void add_row(std::string& line, int rank, const TimelineRow& row, bool segments) {
+// Columns that only some runs have; empty where a row has none of them.
+struct ExtraColumns {
+  bool segments = false;  // the allocator's depth
+  bool transfer = false;  // prefill and decode servers
+  bool host = false;      // with a host tier
+};
+
+void add_row(std::string& line, int rank, const TimelineRow& row, const ExtraColumns& extra) {
   line.clear();
   add_time(line, row.at);
   add_number(line, rank);
@@ -72,8 +77,19 @@ void add_row(std::string& line, int rank, const TimelineRow& row, bool segments)
   if (row.torch) {
     add_number(line, row.torch->inactive_split.count());
     add_number(line, row.torch->segments);
-  } else if (segments) {
+  } else if (extra.segments) {
     line += ",,";
+  }
+  if (row.transfer) {
+    add_number(line, row.transfer->kv_held.count());
+    add_number(line, row.transfer->requests);
+  } else if (extra.transfer) {
+    line += ",,";
+  }
+  if (row.host_used) {
+    add_number(line, row.host_used->count());
+  } else if (extra.host) {
+    line += ',';
   }
   end_line(line);
 }
@@ -90,21 +106,26 @@ void write_timeline_csv(const std::vector<RankRecord>& ranks, CheckedFile& file)
   file.append(
       "kv_used_bytes,kv_cached_bytes,kv_free_bytes,torch_allocated_bytes,torch_reserved_bytes,"
       "device_used_bytes,pinned_host_bytes,running,waiting,step_tokens,preemptions");
-  const bool segments = std::any_of(ranks.begin(), ranks.end(), [](const RankRecord& rank) {
-    return rank.allocator.has_value();
-  });
-  file.append(segments ? ",torch_inactive_split_bytes,torch_segments\n" : "\n");
+  ExtraColumns extra;
+  for (const RankRecord& rank : ranks) {
+    extra.segments = extra.segments || rank.allocator.has_value();
+    extra.transfer = extra.transfer || !rank.role.empty();
+    extra.host = extra.host || (!rank.timeline.empty() && rank.timeline.front().host_used);
+  }
+  file.append(extra.segments ? ",torch_inactive_split_bytes,torch_segments" : "");
+  file.append(extra.transfer ? ",kv_held_bytes,in_transfer" : "");
+  file.append(extra.host ? ",host_kv_bytes\n" : "\n");
   for (const RankRecord& rank : ranks) {
     for (const PhaseRecord& phase : rank.startup) {
       TimelineRow row;
       row.device = phase.device;
       row.views = phase.views;
       row.kv_free = phase.device[index_of(Leaf::kKvPool)];
-      add_row(line, rank.rank, row, segments);
+      add_row(line, rank.rank, row, extra);
       file.append(line);
     }
     for (const TimelineRow& row : rank.timeline) {
-      add_row(line, rank.rank, row, segments);
+      add_row(line, rank.rank, row, extra);
       file.append(line);
     }
   }

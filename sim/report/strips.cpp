@@ -41,24 +41,23 @@ std::string strip(const char* name, const std::vector<TimelineRow>& rows, Measur
                      of_peak.empty() ? format_count(peak) : of_peak);
 }
 
-}  // namespace
+// KV in use at its highest.
+struct Fullest {
+  Bytes used;
+  Bytes pool;
+  SimTime at;
+};
 
-std::string strips(const RunRecord& record) {
-  if (record.ranks.empty() || record.ranks.front().timeline.empty()) {
-    return "";
-  }
-  const std::vector<TimelineRow>& rows = record.ranks.front().timeline;
-  const RunTotals& totals = record.totals;
-  const double share = totals.kv_pool > Bytes{0}
-                           ? 100.0 * static_cast<double>(totals.kv_peak.count()) /
-                                 static_cast<double>(totals.kv_pool.count())
-                           : 0.0;
+std::string strips(const std::vector<TimelineRow>& rows, const Fullest& fullest) {
+  const double share = fullest.pool > Bytes{0} ? 100.0 * static_cast<double>(fullest.used.count()) /
+                                                     static_cast<double>(fullest.pool.count())
+                                               : 0.0;
   std::string out = fmt::format("\nOver {} (a full bar is the most)\n",
                                 format_span(Nanos{rows.back().at.since_start().count()}));
   out += strip(
       "KV in use", rows, [](const TimelineRow& row) { return row.kv_used.count(); },
-      fmt::format("{}, {:.1f} % of {}, at {}", format_bytes(totals.kv_peak), share,
-                  format_bytes(totals.kv_pool), format_span(totals.kv_peak_at - SimTime{})));
+      fmt::format("{}, {:.1f} % of {}, at {}", format_bytes(fullest.used), share,
+                  format_bytes(fullest.pool), format_span(fullest.at - SimTime{})));
   out += strip(
       "running", rows, [](const TimelineRow& row) { return row.running; }, "");
   out += strip(
@@ -68,6 +67,33 @@ std::string strips(const RunRecord& record) {
   return out;
 }
 
+}  // namespace
+
+std::string strips(const RunRecord& record) {
+  if (record.ranks.empty() || record.ranks.front().timeline.empty()) {
+    return "";
+  }
+  const RunTotals& totals = record.totals;
+  return strips(record.ranks.front().timeline, {totals.kv_peak, totals.kv_pool, totals.kv_peak_at});
+}
+
+std::string strips(const RankRecord& rank) {
+  if (rank.timeline.empty()) {
+    return "\n";
+  }
+  const auto most = std::max_element(rank.timeline.begin(), rank.timeline.end(),
+                                     [](const TimelineRow& left, const TimelineRow& right) {
+                                       return left.kv_used < right.kv_used;
+                                     });
+  std::string out = strips(
+      rank.timeline, {most->kv_used, most->kv_used + most->kv_cached + most->kv_free, most->at});
+  return out + strip(
+                   "KV held", rank.timeline,
+                   [](const TimelineRow& row) {
+                     return row.transfer ? row.transfer->kv_held.count() : 0;
+                   },
+                   "for transfers alone");
+}
 std::string sparkline(const std::vector<double>& values, std::size_t width) {
   static constexpr std::array<const char*, 9> kLevels = {" ", "▁", "▂", "▃", "▄",
                                                          "▅", "▆", "▇", "█"};

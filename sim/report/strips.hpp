@@ -11,6 +11,8 @@ namespace oomcast {
 // KV in use, running, waiting and tokens a step of the first rank: equal slices of the run, each
 // bar the most of its slice and a full one the most of all.
 std::string strips(const RunRecord& record);
+// The same of one rank of a cluster.
+std::string strips(const RankRecord& rank);
 
 // Eight-level bars of the values, `width` of them, each the largest of its share; values in [0, 1].
 std::string sparkline(const std::vector<double>& values, std::size_t width);

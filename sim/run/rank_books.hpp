@@ -24,12 +24,20 @@ inline constexpr std::size_t kMostPools = 2;
 using KvUse = std::array<PoolUse, kMostPools>;
 using UnitBytes = std::array<Bytes, kMostPools>;
 
+// What requests hold in a pool for a transfer alone, a part of what is used; in the pool's units.
+struct TransferHold {
+  std::int64_t requests = 0;
+  std::int64_t units = 0;
+};
+
 // What a timeline row says besides memory.
 struct ServingCounts {
   KvUse kv;
   std::int64_t running = 0;
   std::int64_t waiting = 0;
   std::int64_t preemptions = 0;
+  std::optional<TransferHold> transfer = {};  // servers of one role
+  std::optional<Bytes> host_used = {};        // a rank's part, with a host tier
 };
 
 class RankBooks {
@@ -43,6 +51,8 @@ class RankBooks {
   [[nodiscard]] bool repeats(Tokens tokens, std::int64_t rows) const {
     return steps_->repeats(tokens, rows);
   }
+  // No step runs: the next rows say so.
+  void rest() { step_tokens_ = Tokens{}; }
   [[nodiscard]] bool shows_failure() const { return steps_->shows_failure(); }
   // Rows of the timeline for the step run last.
   void sample(SimTime at, const ServingCounts& counts);

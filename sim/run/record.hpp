@@ -25,6 +25,7 @@ enum class RequestOutcome : std::uint8_t {
   kInterrupted,  // running when the run ended
   kRejectedQueueFull,
   kAborted,  // by the engine, for want of memory
+  kFailed,   // its server died, or its KV was lost on the way
 };
 std::string_view name_of(RequestOutcome outcome);
 
@@ -56,13 +57,27 @@ class RequestSink {
 // Ranks that behave alike are computed once; `rank` is the first of them.
 struct RankRecord {
   int rank = 0;
-  int alike = 1;  // how many ranks this one stands for
+  int alike = 1;     // how many ranks this one stands for
+  std::string role;  // in a cluster: "prefill" or "decode"
   std::vector<PhaseRecord> startup;
   std::vector<TimelineRow> timeline;
   Peak device_peak;
   std::vector<Peak> leaf_peaks;  // kLeafCount of them
   Bytes device_total;
   std::optional<AllocatorRecord> allocator;  // at the allocator's depth
+};
+
+// KV copies in host memory, and their traffic with the cards; of all ranks together.
+struct HostTierTotals {
+  Bytes pool;
+  Bytes used_peak;
+  Tokens hit_tokens;  // loaded instead of computed
+  std::int64_t loads = 0;
+  std::int64_t stores = 0;
+  Bytes loaded;        // over all host links
+  Bytes stored;        // likewise; of stores that began
+  Nanos loads_took;    // sum over loads, from their step's start to their end
+  Nanos steps_waited;  // sum over steps that could not start before a copy ended
 };
 
 struct RunTotals {
@@ -80,6 +95,7 @@ struct RunTotals {
   Bytes kv_pool;
   Bytes kv_peak;  // most bytes of blocks held by requests
   SimTime kv_peak_at;
+  std::optional<HostTierTotals> host_tier;
   LogHistogram ttft;     // ns, finished requests
   LogHistogram tpot;     // ns per output token after the first
   LogHistogram latency;  // ns
@@ -88,6 +104,7 @@ struct RunTotals {
 struct RunRecord {
   OrderedJson config;    // resolved deployment
   OrderedJson plan;      // `plan --json` of the startup
+  OrderedJson cluster;   // servers, links and transfers; null for one engine alone
   OrderedJson workload;  // formats read, kept, dropped with reasons
   std::vector<RankRecord> ranks;
   RunTotals totals;

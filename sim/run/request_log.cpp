@@ -18,6 +18,8 @@ std::string_view name_of(RequestOutcome outcome) {
       return "rejected_queue_full";
     case RequestOutcome::kAborted:
       return "aborted";
+    case RequestOutcome::kFailed:
+      return "failed";
     case RequestOutcome::kNotAdmitted:
       return "not_admitted";
     case RequestOutcome::kInterrupted:
@@ -74,6 +76,7 @@ void RequestLog::hand_on() {
     }
     case RequestOutcome::kNotAdmitted:
     case RequestOutcome::kInterrupted:
+    case RequestOutcome::kFailed:
       ++totals_->unfinished;
       break;
     default:

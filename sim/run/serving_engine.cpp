@@ -17,9 +17,19 @@ void check_engine(const trtllm::Deployment& deployment, Problems& problems) {
   trtllm::check_serving(deployment, problems);
 }
 
+void check_alone(const EngineDeployment& /*deployment*/, Problems& /*problems*/) {}
+void check_alone(const sglang::Deployment& deployment, Problems& problems) {
+  sglang::check_serves_alone(deployment, problems);
+}
+
 }  // namespace
 
 void check_replay(const AnyDeployment& any, Detail detail, Problems& problems) {
+  std::visit([&](const auto& engine) { check_alone(engine, problems); }, any.engine());
+  check_member(any, detail, problems);
+}
+
+void check_member(const AnyDeployment& any, Detail detail, Problems& problems) {
   const EngineDeployment& deployment = any.common();
   std::visit([&](const auto& engine) { check_engine(engine, problems); }, any.engine());
   if (detail == Detail::kAllocator && deployment.launch.engine != launch::Engine::kVllm) {

@@ -11,6 +11,7 @@
 #include "sim/core/error.hpp"
 #include "sim/engines/deployment.hpp"
 #include "sim/engines/scheduling.hpp"
+#include "sim/run/host_copies.hpp"
 #include "sim/run/plan.hpp"
 #include "sim/run/rank_books.hpp"
 #include "sim/run/record.hpp"
@@ -33,6 +34,8 @@ struct Round {
   std::span<const EndedRequest> dropped;  // end without another step
   KvUse kv;                               // while the step executes
   const Outcome* failure = nullptr;       // the engine dies of this round
+  // Their first output token came with the KV that another server computed.
+  std::span<const RequestId> handed_token = {};
 };
 
 struct RoundResults {
@@ -44,6 +47,52 @@ struct RoundResults {
 struct SteadyUse {
   KvUse first;
   KvUse last;
+};
+
+// KV that one server computes and another goes on with: what a server of one role hears from the
+// other side, and what it tells it.
+class KvHandoff {
+ public:
+  enum class Role : std::uint8_t { kPrefill, kDecode };
+  // KV of the prompt up to here can leave; `last`: the whole prompt's.
+  struct Piece {
+    RequestId id = 0;
+    Tokens upto;
+    bool last = false;
+  };
+
+  // KV that the decode side waits for: of so many tokens, the rest it has itself.
+  struct Want {
+    RequestId id = 0;
+    Tokens tokens;
+  };
+
+  virtual ~KvHandoff() = default;
+  // Whether the decode side hears of a request once its prompt is done, and pulls; else both sides
+  // hear of it at once, and prefill waits until the other side has room.
+  [[nodiscard]] virtual bool prefill_first() const = 0;
+  // How long the prefill side keeps KV whose decode server is gone, from then on.
+  [[nodiscard]] virtual Nanos lease() const = 0;
+
+  // Prefill: the other side has room. Decode: the other side knows of the request.
+  virtual void agreed(RequestId id) = 0;
+  // All KV is over: prefill lets go of it, decode goes on with it.
+  virtual void transferred(RequestId id) = 0;
+  // It is lost on the way. Whether this side deals with that itself, by its own policy; else it
+  // must give up.
+  virtual bool lost(RequestId id) = 0;
+  // The request is not wanted here any more. Whoever is here no more is passed over.
+  virtual void give_up(RequestId id) = 0;
+
+  // News since the last call of clear_news(), in order. Prefill: what can leave. Decode: who has
+  // room for the KV and waits for it.
+  [[nodiscard]] virtual std::span<const Piece> pieces() const = 0;
+  [[nodiscard]] virtual std::span<const Want> wants() const = 0;
+  virtual void clear_news() = 0;
+
+  // Requests that hold KV for a transfer alone: prefill, prompts done and not yet over; decode, on
+  // their way. Tokens in whole pages.
+  [[nodiscard]] virtual TransferHold held() const = 0;
 };
 
 // Rounds are schedule() and then, once the pipeline is full, complete(): see the schedulers.
@@ -83,6 +132,14 @@ class ServingEngine {
   [[nodiscard]] virtual SteadyShape steady_shape() const = 0;
   virtual SteadyUse advance_steady(std::int64_t rounds) = 0;
 
+  // Serves as one side of a pair from now on. False: its deployment cannot.
+  virtual bool take_role(KvHandoff::Role /*role*/) { return false; }
+  // Of a server that took a role; nullptr for others.
+  [[nodiscard]] virtual KvHandoff* handoff() { return nullptr; }
+
+  // KV copies between the cards and a host tier; nullptr for a server without one.
+  [[nodiscard]] virtual HostCopies* host_copies() { return nullptr; }
+
   [[nodiscard]] virtual std::int64_t running() const = 0;
   [[nodiscard]] virtual std::int64_t waiting() const = 0;
   [[nodiscard]] virtual std::int64_t preemptions() const = 0;
@@ -91,6 +148,8 @@ class ServingEngine {
 
 // Adds what of the deployment can be planned but not replayed, at this depth.
 void check_replay(const AnyDeployment& deployment, Detail detail, Problems& problems);
+// The same for one server of a cluster, which may have one role alone.
+void check_member(const AnyDeployment& deployment, Detail detail, Problems& problems);
 
 std::unique_ptr<ServingEngine> make_serving_engine(Plan plan);
 std::unique_ptr<ServingEngine> serve(Plan::Vllm plan);

@@ -12,6 +12,7 @@
 #include "sim/engines/sglang/step_peaks.hpp"
 #include "sim/run/class_steps.hpp"
 #include "sim/run/scheduler_serving.hpp"
+#include "sim/run/sglang_handoff.hpp"
 
 namespace oomcast {
 namespace {
@@ -52,8 +53,12 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
     if (has_priorities_) {
       spec.priority = request.priority;
     }
+    spec.awaits_handshake = handoff_.has_value();
     switch (scheduler_.add(spec)) {
       case sglang::Added::kQueued:
+        if (handoff_) {
+          handoff_->add(spec);
+        }
         return std::nullopt;
       case sglang::Added::kQueuedToAbort:
         too_long_.insert(id);
@@ -66,10 +71,12 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
       case sglang::Added::kNoOutput:
         return RequestOutcome::kRejectedNoOutput;
       case sglang::Added::kTooLong:
+        refused_.insert(id);
+        return RequestOutcome::kRejectedTooLong;
       case sglang::Added::kDuplicateId:
         break;
     }
-    OOMCAST_CHECK(false, "request {} offered twice or to one role alone", id);
+    OOMCAST_CHECK(false, "request {} offered twice", id);
   }
 
   Round schedule() override {
@@ -78,12 +85,19 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
     thrown_back_.insert(thrown_back_.end(), plan.preempted.begin(), plan.preempted.end());
     dropped_.clear();
     for (const RequestId id : plan.aborted) {
-      // Whoever found the queue full has heard of it.
+      // Whoever was refused has heard of it.
       if (refused_.erase(id) == 0) {
         dropped_.push_back({id, RequestOutcome::kAborted, Tokens{0}});
       }
     }
+    for (const sglang::FinishedRequest& request : plan.transfers.finished) {
+      dropped_.push_back({request.id, RequestOutcome::kFinished, request.output});
+    }
     Round round{plan, plan.admitted, thrown_back_, dropped_, use_of(plan.slots, plan.window_slots)};
+    if (handoff_) {
+      handoff_->note(plan);
+      round.handed_token = plan.transfers.joined;
+    }
     if (plan.error != sglang::EngineError::kNone) {
       failure_ = engine_error(plan);
       round.failure = &failure_;
@@ -93,6 +107,9 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
 
   RoundResults complete() override {
     const sglang::StepOutput& output = scheduler_.complete();
+    if (handoff_) {
+      handoff_->note(output);
+    }
     ended_.clear();
     for (const sglang::FinishedRequest& request : output.finished) {
       if (request.reason != sglang::FinishReason::kAbort) {
@@ -117,7 +134,9 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
     }
   }
 
-  [[nodiscard]] bool stalled() const override { return scheduler_.stall().has_value(); }
+  [[nodiscard]] bool stalled() const override {
+    return handoff_ ? handoff_->quiet() : scheduler_.stall().has_value();
+  }
 
   [[nodiscard]] Outcome stall_outcome() const override {
     const sglang::Stall stall = scheduler_.stall().value_or(sglang::Stall{});
@@ -138,11 +157,22 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
 
   [[nodiscard]] std::int64_t preemptions() const override { return scheduler_.preemptions(); }
 
+  bool take_role(KvHandoff::Role role) override {
+    return handoff_ &&
+           plan_.deployment.role ==
+               (role == KvHandoff::Role::kPrefill ? sglang::Role::kPrefill : sglang::Role::kDecode);
+  }
+  [[nodiscard]] KvHandoff* handoff() override { return handoff_ ? &*handoff_ : nullptr; }
+
  private:
   // By reference: the settings are read before the plan moves.
   SglangServing(const sglang::SchedulerConfig& config, Plan::Sglang&& plan)
       : SchedulerServing(std::move(plan), config),
-        has_priorities_(config.enable_priority_scheduling) {}
+        has_priorities_(config.enable_priority_scheduling) {
+    if (config.role != sglang::Role::kMixed) {
+      handoff_.emplace(scheduler_, config);
+    }
+  }
 
   // A startup that failed leaves no pool; its scheduler is never asked.
   static sglang::SchedulerConfig settings(const Plan::Sglang& plan) {
@@ -181,10 +211,11 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
 
   bool has_priorities_;
   std::set<RequestId> too_long_;  // queued, to be aborted with their first token
-  std::set<RequestId> refused_;   // found the queue full
+  std::set<RequestId> refused_;   // found the queue full, or too long for one role alone
   std::vector<RequestId> thrown_back_;
   std::vector<EndedRequest> dropped_;
   Outcome failure_;
+  std::optional<SglangHandoff> handoff_;
 };
 
 }  // namespace

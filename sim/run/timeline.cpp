@@ -149,6 +149,13 @@ void add_to_digest(Digest& digest, const TimelineRow& row) {
     add(row.torch->inactive_split.count());
     add(row.torch->segments);
   }
+  if (row.transfer) {
+    add(row.transfer->kv_held.count());
+    add(row.transfer->requests);
+  }
+  if (row.host_used) {
+    add(row.host_used->count());
+  }
 }
 
 }  // namespace oomcast

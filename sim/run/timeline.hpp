@@ -24,6 +24,12 @@ struct SegmentCounts {
   std::int64_t segments = 0;
 };
 
+// Of a server of one role.
+struct TransferCounts {
+  Bytes kv_held;  // kept for a transfer alone; a shared prefix counts for each
+  std::int64_t requests = 0;
+};
+
 struct TimelineRow {
   SimTime at;
   LeafBytes device{};  // sums to views.device_used
@@ -34,8 +40,10 @@ struct TimelineRow {
   std::int64_t running = 0;
   std::int64_t waiting = 0;
   std::int64_t step_tokens = 0;
-  std::int64_t preemptions = 0;        // so far
-  std::optional<SegmentCounts> torch;  // at the allocator's depth
+  std::int64_t preemptions = 0;            // so far
+  std::optional<SegmentCounts> torch;      // at the allocator's depth
+  std::optional<TransferCounts> transfer;  // prefill and decode servers
+  std::optional<Bytes> host_used;          // with a host tier: of pinned host memory, what holds KV
 };
 
 class Timeline {

@@ -10,6 +10,8 @@
 #include "sim/run/allocator_steps.hpp"
 #include "sim/run/class_steps.hpp"
 #include "sim/run/scheduler_serving.hpp"
+#include "sim/run/vllm_handoff.hpp"
+#include "sim/run/vllm_offload.hpp"
 
 namespace oomcast {
 namespace {
@@ -43,6 +45,9 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
     spec.arrival_time = request.arrival.seconds();
     spec.priority = request.priority;
     spec.tie_order = id;
+    if (handoff_) {
+      handoff_->enter(spec);
+    }
     switch (scheduler_.add(spec)) {
       case vllm::Added::kQueued:
         return std::nullopt;
@@ -60,12 +65,29 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
 
   Round schedule() override {
     const vllm::StepPlan& plan = scheduler_.schedule();
+    if (handoff_) {
+      handoff_->note(plan);
+    }
+    if (offload_) {
+      offload_->note(plan);
+    }
     return {plan, plan.admitted, plan.preempted, {}, use_of(plan.blocks)};
   }
 
   RoundResults complete() override {
-    const vllm::StepOutput& output = scheduler_.complete();
+    const vllm::StepOutput& output = handoff_   ? scheduler_.complete(handoff_->report())
+                                     : offload_ ? scheduler_.complete(offload_->report())
+                                                : scheduler_.complete();
+    if (handoff_) {
+      handoff_->note(output);
+    }
+    if (offload_) {
+      offload_->note(output);
+    }
     ended_.clear();
+    for (const RequestId id : output.failed) {
+      ended_.push_back({id, RequestOutcome::kFailed, Tokens{0}});
+    }
     for (const RequestId id : output.finished) {
       ended_.push_back({id, RequestOutcome::kFinished, std::nullopt});
     }
@@ -75,6 +97,12 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
   void fall_idle() override { scheduler_.drop_empty_batches(); }
 
   [[nodiscard]] bool stalled() const override {
+    if (handoff_) {
+      return handoff_->quiet();
+    }
+    if (offload_) {
+      return offload_->quiet();
+    }
     return scheduler_.stall().has_value() && !scheduler_.work_in_flight();
   }
 
@@ -92,6 +120,10 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
     return outcome;
   }
 
+  // A host tier's copies are told of step by step.
+  [[nodiscard]] std::int64_t steady_steps() const override {
+    return offload_ ? 0 : SchedulerServing::steady_steps();
+  }
   SteadyUse advance_steady(std::int64_t rounds) override {
     const vllm::SteadyJump& jump = scheduler_.advance_steady(rounds);
     return {use_of(jump.first), use_of(jump.last)};
@@ -99,16 +131,36 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
 
   [[nodiscard]] std::int64_t preemptions() const override { return scheduler_.preemptions(); }
 
+  bool take_role(KvHandoff::Role role) override {
+    const auto transfer = vllm::kv_transfer(plan_.deployment.launch);
+    if (!transfer || !vllm::plays(transfer->connector, role == KvHandoff::Role::kPrefill)) {
+      return false;
+    }
+    handoff_.emplace(scheduler_, role, transfer->lease);
+    return true;
+  }
+  [[nodiscard]] KvHandoff* handoff() override { return handoff_ ? &*handoff_ : nullptr; }
+  [[nodiscard]] HostCopies* host_copies() override {
+    return offload_ ? &offload_->copies() : nullptr;
+  }
+
  private:
   // By reference: the settings are read before the plan moves.
   VllmServing(const vllm::SchedulerConfig& config, Plan::Vllm&& plan)
-      : SchedulerServing(std::move(plan), config) {}
+      : SchedulerServing(std::move(plan), config) {
+    if (const auto pool = vllm::host_pool(plan_.deployment)) {
+      offload_.emplace(scheduler_, *pool, plan_.deployment.gpu.host_link_bandwidth);
+    }
+  }
 
   // A startup that failed leaves no pool; its scheduler is never asked.
   static vllm::SchedulerConfig settings(const Plan::Vllm& plan) {
     return plan.startup.outcome.fits() ? plan.deployment.scheduler_config(plan.startup.blocks)
                                        : vllm::SchedulerConfig{};
   }
+
+  std::optional<VllmHandoff> handoff_;
+  std::optional<VllmOffload> offload_;
 };
 
 }  // namespace

@@ -292,10 +292,7 @@ std::variant<CachePlan, CacheRefusal> cache_plan(const Deployment& deployment,
     plan.max_running = std::min(plan.max_running, plan.state_slots / deployment.slots_per_request);
     plan.rows = std::min(plan.rows, plan.max_running);
   }
-  if (deployment.role == Role::kDecode) {
-    constexpr std::int64_t kFew = 32;
-    plan.rows += plan.max_running <= kFew ? 2 * plan.max_running : 0;
-  }
+  plan.rows += preallocation_rows(deployment, plan.max_running);
   if (deployment.rules.request_padding_row) {
     ++plan.rows;
   }
@@ -304,6 +301,11 @@ std::variant<CachePlan, CacheRefusal> cache_plan(const Deployment& deployment,
                         "Memory pool size is too small"};
   }
   return plan;
+}
+
+std::int64_t preallocation_rows(const Deployment& deployment, std::int64_t max_running) {
+  constexpr std::int64_t kFew = 32;
+  return deployment.role == Role::kDecode && max_running <= kFew ? 2 * max_running : 0;
 }
 
 }  // namespace oomcast::sglang

@@ -43,6 +43,10 @@ struct CachePlan {
   std::int64_t rows = 0;  // of the request table
 };
 
+// Rows of the request table that a decode server has beyond its running requests, for those whose
+// KV is on its way (facts: SGLang 4).
+std::int64_t preallocation_rows(const Deployment& deployment, std::int64_t max_running);
+
 // SGLang's own refusal.
 struct CacheRefusal {
   OutcomeKind kind = OutcomeKind::kKvTooSmall;

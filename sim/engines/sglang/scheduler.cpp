@@ -216,7 +216,8 @@ bool Scheduler::Impl::abort(RequestId id) {
     drop(slot);
   } else if (slot == chunked_ && rules_.chunk_abort_at_once) {
     abort_chunked_ = true;
-  } else if (request.running || request.batch_step == step_ - 1) {
+  } else if (request.running ||
+             request.batch_step >= step_ - std::max<std::int64_t>(in_flight_, 1)) {
     request.aborting = true;
     running_.end_next(slot);
   }

@@ -126,8 +126,9 @@ void Scheduler::Impl::apply_prompts(const Batch& done) {
 void Scheduler::Impl::finish_transfers() {
   std::deque<Slot> left;
   for (const Slot slot : moving_) {
-    if (transfer_over(at(slot), step_ - 1)) {
-      finish(slot, FinishReason::kLength, output_.finished);
+    const bool aborting = at(slot).aborting;  // while its prompt was computed
+    if (aborting || transfer_over(at(slot), step_ - 1)) {
+      finish(slot, aborting ? FinishReason::kAbort : FinishReason::kLength, output_.finished);
       ++free_metadata_rows_;
     } else {
       left.push_back(slot);

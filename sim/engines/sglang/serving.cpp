@@ -83,7 +83,15 @@ SchedulerConfig scheduler_config(const Deployment& deployment, const CachePlan& 
   config.max_prefill_tokens = deployment.max_prefill_tokens;
   config.allow_auto_truncate = line.on("allow-auto-truncate");
   config.schedule_conservativeness = line.number("schedule-conservativeness").value_or(1);
-  config.disable_radix_cache = !deployment.radix_cache;
+  config.role = deployment.role;
+  config.extra_rows = preallocation_rows(deployment, plan.max_running);
+  config.num_reserved_decode_tokens =
+      Tokens{line.integer("num-reserved-decode-tokens")
+                 .value_or(config.num_reserved_decode_tokens.count())};
+  // A decode server has a prefix cache only where it is asked for.
+  config.disable_radix_cache =
+      !deployment.radix_cache ||
+      (deployment.role == Role::kDecode && !line.on("disaggregation-decode-enable-radix-cache"));
   config.enable_mixed_chunk = line.on("enable-mixed-chunk");
   config.disable_overlap_schedule = !deployment.overlap;
   config.enable_priority_scheduling = line.on("enable-priority-scheduling");
@@ -124,10 +132,6 @@ void check_serving(const Deployment& deployment, Problems& problems) {
     refuse("--pipeline-parallel-size", std::to_string(deployment.pp), "1 for a replay",
            "SGLang's micro-batches are not modelled yet");
   }
-  if (deployment.role != Role::kMixed) {
-    refuse("--disaggregation-mode", line.text("disaggregation-mode").value_or(""),
-           "a server of both roles for a replay", "one role alone waits for the other");
-  }
   if (has_recurrent_state(*deployment.model)) {
     refuse("model", deployment.model->name, "a model without recurrent layers for a replay",
            "SGLang's prefix tree over recurrent states is not modelled yet");
@@ -158,6 +162,15 @@ void check_serving(const Deployment& deployment, Problems& problems) {
   }
   SchedulerConfig policies;
   read_policies(deployment, policies, problems);
+}
+
+void check_serves_alone(const Deployment& deployment, Problems& problems) {
+  if (deployment.role != Role::kMixed) {
+    problems.add({kSource, "--disaggregation-mode",
+                  deployment.launch.text("disaggregation-mode").value_or(""),
+                  "a server of both roles for a replay",
+                  "one role alone waits for the other: replay --prefill LINE --decode LINE"});
+  }
 }
 
 }  // namespace oomcast::sglang

@@ -15,5 +15,7 @@ SchedulerConfig scheduler_config(const Deployment& deployment, const CachePlan& 
 
 // Adds a problem for each thing that can be planned but not served here.
 void check_serving(const Deployment& deployment, Problems& problems);
+// ... and for a server that waits for another one.
+void check_serves_alone(const Deployment& deployment, Problems& problems);
 
 }  // namespace oomcast::sglang

@@ -9,6 +9,7 @@
 #include "sim/comm/nccl.hpp"
 #include "sim/core/error.hpp"
 #include "sim/engines/sglang/graph_capture.hpp"
+#include "sim/engines/sglang/transfer_buffers.hpp"
 
 namespace oomcast::sglang {
 namespace {
@@ -234,7 +235,9 @@ bool StageStartup::warm_up() {
 
 bool StageStartup::ready() {
   card_.begin("ready");
-  return card_.end();
+  return card_.outside_all(Leaf::kKvTransfer,
+                           transfer_buffers(deployment_, state_.plan, state_.sizes)) &&
+         card_.end();
 }
 
 bool StageStartup::run(const LoadSequence& sequence) {

@@ -15,6 +15,8 @@
 #include "sim/core/units_text.hpp"
 #include "sim/engines/resolver.hpp"
 #include "sim/engines/vllm/expert_parallel.hpp"
+#include "sim/engines/vllm/host_pool.hpp"
+#include "sim/engines/vllm/kv_transfer.hpp"
 
 namespace oomcast::vllm {
 namespace {
@@ -59,6 +61,8 @@ class Resolver : private LaunchResolver<Deployment> {
     torch_settings();
     models_own_rules();
     problems_.raise_if_any();
+    check_host_pool(out_, problems_);
+    problems_.raise_if_any();
     return std::move(out_);
   }
 
@@ -66,13 +70,11 @@ class Resolver : private LaunchResolver<Deployment> {
   // Flags that change bytes or decisions in ways not modelled: a plan would be wrong without a
   // word.
   void refuse_what_is_not_modelled() {
-    static constexpr std::array<std::pair<const char*, const char*>, 18> kRefused = {{
+    static constexpr std::array<std::pair<const char*, const char*>, 16> kRefused = {{
         {"speculative-config", "speculative decoding"},
         {"spec-method", "speculative decoding"},
         {"spec-model", "speculative decoding"},
         {"spec-tokens", "speculative decoding"},
-        {"kv-transfer-config", "KV transfer"},
-        {"kv-offloading-size", "KV offloading"},
         {"cpu-offload-gb", "weight offloading"},
         {"offload-group-size", "weight offloading"},
         {"decode-context-parallel-size", "decode context parallelism"},
@@ -98,6 +100,7 @@ class Resolver : private LaunchResolver<Deployment> {
                config ? "put the change into a copy of config.json and give it with --model-config"
                       : std::string(what) + " is not modelled yet");
     }
+    kv_transfer(line(), problems_);
     if (out_.gpu.vendor != "nvidia") {
       problems_.add({"command line", "--gpu", out_.gpu.name, "a card of NVIDIA",
                      "other vendors' engines are not modelled yet"});
@@ -122,6 +125,9 @@ class Resolver : private LaunchResolver<Deployment> {
   // there.
   void warn_about_the_rest() {
     static const std::set<std::string, std::less<>> kModelled = {"model",
+                                                                 "kv-transfer-config",
+                                                                 "kv-offloading-size",
+                                                                 "kv-offloading-backend",
                                                                  "dtype",
                                                                  "quantization",
                                                                  "max-model-len",

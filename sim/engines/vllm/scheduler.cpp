@@ -324,9 +324,10 @@ void Scheduler::Impl::check_conservation() const {
   for (const WaitingQueue* queue : {&waiting_, &kv_waiting_}) {
     for (Slot slot = queue->front(); slot != kNoSlot; slot = queue->after(slot)) {
       count(at(slot));
-      // Only what a connector brought or is bringing.
+      // Only what a connector brought or is bringing. The last token is computed here, so of a
+      // prompt of one token nothing counts as computed.
       OOMCAST_CHECK(at(slot).groups.front().blocks.empty() || at(slot).computed > 0 ||
-                        at(slot).status == Request::Status::kRemote,
+                        at(slot).known() == 1 || at(slot).status == Request::Status::kRemote,
                     "request {} waits with {} blocks", at(slot).id,
                     at(slot).groups.front().blocks.size());
     }
@@ -371,6 +372,7 @@ std::int64_t Scheduler::waiting() const { return impl_->waiting(); }
 std::int64_t Scheduler::preemptions() const { return impl_->preemptions(); }
 Tokens Scheduler::prefix_hit_tokens() const { return Tokens{impl_->prefix_hit_tokens()}; }
 TransferCounts Scheduler::transfers() const { return impl_->transfers(); }
+std::int64_t Scheduler::host_chunks() const { return impl_->host_chunks(); }
 std::optional<Stall> Scheduler::stall() const { return impl_->stall(); }
 std::uint64_t Scheduler::state_digest() const { return impl_->state_digest(); }
 void Scheduler::check_conservation() const { impl_->check_conservation(); }

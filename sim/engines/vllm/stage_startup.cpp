@@ -12,6 +12,8 @@
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
 #include "sim/engines/startup_tag.hpp"
+#include "sim/engines/vllm/host_pool.hpp"
+#include "sim/engines/vllm/kv_transfer.hpp"
 #include "sim/engines/vllm/program_run.hpp"
 #include "sim/engines/vllm/resident.hpp"
 #include "sim/kernels/attention.hpp"
@@ -351,6 +353,21 @@ bool StageStartup::kv(Blocks blocks) {
     if (!card_.allocate(Leaf::kKvPool, each)) {
       return false;
     }
+  }
+  // NIXL registers the caches where they are; with a host buffer there is one for each of them.
+  const auto transfer = kv_transfer(deployment_.launch);
+  if (transfer && transfer->connector.host_buffer &&
+      !card_.outside_all(Leaf::kKvTransfer, {{"host buffer of the KV cache", "blocks x block",
+                                              tensor * state_.kv.group_size, Lifetime::kPersistent,
+                                              Backing::kPinnedHost}})) {
+    return false;
+  }
+  const auto host = host_pool(deployment_);
+  if (host &&
+      !card_.outside_all(Leaf::kKvTransfer,
+                         {{"host tier of the KV cache", "chunks x chunk / ranks",
+                           host->rank_bytes(), Lifetime::kPersistent, Backing::kPinnedHost}})) {
+    return false;
   }
   return (!deployment_.runner_v2 || card_.allocate_all(block_tables(deployment_, state_.kv))) &&
          card_.allocate(Leaf::kWorkspaceAttention, attention_workspace(deployment_)) && card_.end();

@@ -21,6 +21,8 @@ SAMPLE = ROOT / "workloads" / "samples" / "azure_conv_500.csv"
 LLAMA = ["--launch", "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 16384",
          "--gpu", "H100-80GB", "--engine-version", "0.19.0"]
 LEAVES = 20
+PREFILL = "python -m sglang.launch_server --model-path Qwen/Qwen3-8B --disaggregation-mode prefill"
+DECODE = "python -m sglang.launch_server --model-path Qwen/Qwen3-8B --disaggregation-mode decode"
 
 
 def read_csv(path):
@@ -338,8 +340,29 @@ class Cli(unittest.TestCase):
             if column != "kv_used_bytes":
                 self.assertEqual(line[80:], f"{peak:,}")
 
+    def test_prefill_and_decode_servers(self):
+        words = [SAMPLE, "--requests", 60, "--prefill", PREFILL, "--decode", DECODE, "--gpu",
+                 "H100-80GB", "--prefill-replicas", 2, "--inject", "kill prefill 0 at 5s"]
+        runs = []
+        for name, more in (("jumps", []), ("steps", ["--step-by-step"])):
+            done = self.run_oomcast("replay", *words, "--out", self.root / name, *more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            runs.append({file.name: file.read_bytes() for file in (self.root / name).iterdir()
+                         if file.suffix == ".csv"})
+        self.assertEqual(runs[0], runs[1])
+        rows = read_csv(self.root / "jumps" / "timeline.csv")
+        self.assertEqual({row["rank"] for row in rows}, {"0", "1", "2"})
+        leaves = [name for name in rows[0] if "." in name]
+        for row in rows:
+            self.assertEqual(sum(int(row[leaf]) for leaf in leaves), int(row["device_used_bytes"]))
+        requests = read_csv(self.root / "jumps" / "requests.csv")
+        self.assertEqual({row["outcome"] for row in requests}, {"finished"})
+        summary = (self.root / "jumps" / "summary.txt").read_text()
+        for word in ("prefill", "decode", "Transfers over ib-ndr", "injected: kill prefill 0"):
+            self.assertIn(word, summary)
+
     def test_lists(self):
-        for kind in ("models", "gpus", "engines", "formats"):
+        for kind in ("models", "gpus", "links", "engines", "formats"):
             done = self.run_oomcast("list", kind, "--json")
             self.assertEqual(done.returncode, 0)
             self.assertGreater(len(json.loads(done.stdout)), 0)
@@ -369,6 +392,34 @@ class Cli(unittest.TestCase):
                                "vllm serve Qwen/Qwen3-8B --max-num-seqs x --block-size 9999999999999",
                                "--assume", "what=1")
         self.assertGreaterEqual(len(message.splitlines()), 4)
+
+    def test_pairs_that_cannot_work(self):
+        def refuses(*words, mentions, prefill=PREFILL, decode=DECODE):
+            self.refuses("replay", SAMPLE, "--prefill", prefill, "--decode", decode, "--gpu",
+                         "H100-80GB", *words, mentions=mentions)
+        self.refuses("replay", SAMPLE, "--prefill", PREFILL, "--gpu", "H100", mentions=["--decode"])
+        self.refuses("replay", SAMPLE, "--launch", PREFILL, "--gpu", "H100",
+                     mentions=["--prefill LINE --decode LINE"])
+        refuses("--launch", PREFILL, mentions=["either --launch"])
+        refuses(prefill=DECODE, mentions=["--disaggregation-mode prefill"])
+        refuses(decode=DECODE.replace("Qwen3-8B", "Qwen3-4B"), mentions=["Qwen/Qwen3-8B"])
+        refuses(decode=DECODE + " --kv-cache-dtype fp8_e4m3", mentions=["--kv-cache-dtype"])
+        refuses(decode=DECODE + " --page-size 32", mentions=["Page size mismatch"])
+        refuses(decode="vllm serve Qwen/Qwen3-8B", mentions=["vllm", "sglang"])
+        refuses("--prefill-replicas", 0, mentions=["from 1 to"])
+        refuses("--interconnect", "ib-nrd", mentions=["ib-ndr"])
+        refuses("--interconnect", "nvlink", "--prefill-replicas", 8, mentions=["ib-ndr", "node"])
+        refuses("--inject", "kill prefill 3 at 1s", mentions=["a prefill server from 0 to 0"])
+        refuses("--inject", "kill it", "--inject", "drop decode 0 at 1",
+                mentions=["kill it", "drop decode 0 at 1"])
+        refuses("--detail", "allocator", mentions=["classes"])
+        nixl = ("vllm serve Qwen/Qwen3-8B --kv-transfer-config "
+                '\'{"kv_connector":"NixlConnector","kv_role":"kv_%s"}\'')
+        refuses(prefill=nixl % "consumer", decode=nixl % "consumer", mentions=["kv_producer"])
+        refuses(prefill=nixl % "producer", decode=nixl % "consumer" + " -tp 3",
+                mentions=["tensor-parallel"])
+        refuses(prefill=nixl % "producer", decode=nixl.replace("Nixl", "Mooncake") % "consumer",
+                mentions=["NixlConnector"])
 
     def test_other_engines_are_planned_and_replayed(self):
         for line in ("python -m sglang.launch_server --model-path Qwen/Qwen3-8B",

@@ -34,6 +34,15 @@ PLANS = {
     "trtllm": ["trtllm-serve Qwen/Qwen3-8B", "H100"],
 }
 
+# Prefill and decode servers.
+PAIRS = {
+    "sglang": ["python -m sglang.launch_server --model-path Qwen/Qwen3-8B --disaggregation-mode " +
+               role for role in ("prefill", "decode")],
+    "vllm": ["vllm serve Qwen/Qwen3-8B --kv-transfer-config "
+             '\'{"kv_connector":"NixlConnector","kv_role":"kv_%s"}\'' % role
+             for role in ("producer", "consumer")],
+}
+
 
 def closed(schema):
     """The schema with every object that names its keys refusing any other."""
@@ -126,6 +135,18 @@ class Schemas(unittest.TestCase):
                 record = json.loads((self.root / name / "record.json").read_text())
                 self.holds("record", record)
                 self.assertEqual(record["outcome"]["fits"], not name.startswith("died"))
+
+    def test_clusters(self):
+        for name, (prefill, decode) in PAIRS.items():
+            with self.subTest(name):
+                self.oomcast("replay", SAMPLE, "--requests", 50, "--prefill", prefill, "--decode",
+                             decode, "--decode-replicas", 2, "--gpu", "H100", "--out", name,
+                             "--inject", "kill decode 1 at 3s")
+                record = self.holds("record", json.loads(
+                    (self.root / name / "record.json").read_text()))
+                self.assertEqual([rank["role"] for rank in record["ranks"]],
+                                 ["prefill", "decode", "decode"])
+                self.assertEqual(len(record["cluster"]["servers"]), 3)
 
     def test_explanations_and_calibrations(self):
         log = ROOT / "tests" / "data" / "logs" / "llama_h100.log"

@@ -1,0 +1,67 @@
+#include "sim/run/request_desk.hpp"
+
+namespace oomcast {
+namespace {
+
+constexpr std::int64_t kProgressEvery = 4096;  // requests
+
+}  // namespace
+
+std::optional<FineSpan> RequestDesk::next_arrival() const {
+  const auto due = stream_.next_arrival();
+  return due ? std::optional(since_start(*due)) : std::nullopt;
+}
+
+const workloads::TraceRequest& RequestDesk::take() {
+  stream_.take(request_);
+  request_.index = offered_++;
+  RequestRow& row = log_.open(request_.index);
+  row.id = request_.id;
+  row.arrival = request_.arrival;
+  row.input = request_.input;
+  row.output = request_.output;
+  if (options_.progress && offered_ % kProgressEvery == 0) {
+    options_.progress(offered_);
+  }
+  return request_;
+}
+
+// Only clients that wait for answers need to hear of them.
+void RequestDesk::answered(std::int64_t index, SimTime at) {
+  if (stream_.is_closed_loop()) {
+    stream_.on_finished(index, at);
+  }
+}
+
+void RequestDesk::refuse(std::int64_t index, RequestOutcome outcome, SimTime at) {
+  RequestRow& row = log_.at(index);
+  row.outcome = outcome;
+  row.output = Tokens{0};
+  answered(index, at);
+  log_.close(index);
+}
+
+void RequestDesk::finish(std::int64_t index, RequestOutcome outcome, Tokens output, SimTime at) {
+  RequestRow& row = log_.at(index);
+  row.finish = at;
+  row.outcome = outcome;
+  row.output = output;
+  last_finish_ = at;
+  answered(index, at);
+  log_.close(index);
+}
+
+void RequestDesk::close() {
+  log_.for_each_open([](RequestRow& row) {
+    if (row.outcome == RequestOutcome::kNotAdmitted && row.first_scheduled != RequestRow::kNever) {
+      row.outcome = RequestOutcome::kInterrupted;
+    }
+  });
+  log_.close_all();
+  while (stream_.next_arrival()) {
+    log_.close(take().index);
+  }
+  totals_.makespan = last_finish_ > SimTime{} ? last_finish_ - SimTime{} : Nanos{0};
+}
+
+}  // namespace oomcast
