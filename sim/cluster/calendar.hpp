@@ -20,7 +20,7 @@ struct Event {
     kAgreed,      // `server` hears that the other side knows of the request, or has room
     kSetUp,       // the transfer of `request` may begin
     kFault,       // `number` of the setup's
-    kSpeedAgain,  // `server` is slow no more
+    kSpeedAgain,  // a fault that slowed `server` is over
     kLeaseOver,   // the prefill server `server` keeps the KV of `request` no longer
   };
   FineSpan at;

@@ -70,6 +70,7 @@ class Traffic final : public ServerListener {
   void inject(const Fault& fault);
   void kill(std::size_t number);
   void drop(std::size_t number);
+  [[nodiscard]] double share_left(std::size_t number) const;
   template <typename Meant>
   [[nodiscard]] std::vector<RequestId> those(const Meant& meant) const;
 

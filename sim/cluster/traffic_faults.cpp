@@ -20,7 +20,7 @@ void Traffic::pass(const Event& event) {
       inject(setup_.faults[event.number]);
       break;
     case Event::Kind::kSpeedAgain:
-      fabric_.slow(event.server, 1, now());
+      fabric_.slow(event.server, share_left(event.server), now());
       break;
     case Event::Kind::kLeaseOver:
       if (fleet_[event.server].alive) {
@@ -51,12 +51,25 @@ void Traffic::inject(const Fault& fault) {
     case Fault::Kind::kDrop:
       return drop(number);
     case Fault::Kind::kSlow:
-      fabric_.slow(number, fault.share, now());
+      fabric_.slow(number, share_left(number), now());
       if (fault.until) {
         calendar_.write({since_start(*fault.until), Event::Kind::kSpeedAgain, number, 0, 0});
       }
       return;
   }
+}
+
+// Of the rate of a server's links, now.
+double Traffic::share_left(std::size_t number) const {
+  const Fault* last = nullptr;
+  for (const Fault& fault : setup_.faults) {
+    if (fault.kind == Fault::Kind::kSlow && fleet_.number_of(fault.role, fault.server) == number &&
+        since_start(fault.at) <= now() && (!fault.until || now() < since_start(*fault.until)) &&
+        (last == nullptr || last->at <= fault.at)) {
+      last = &fault;
+    }
+  }
+  return last == nullptr ? 1 : last->share;
 }
 
 void Traffic::kill(std::size_t number) {

@@ -197,6 +197,15 @@ TEST_F(ClusterTest, ASlowNic) {
   EXPECT_EQ(since(row, row.first_token), Nanos{1'520'000 + 5'000'000 + 50'000'000});
 }
 
+// The short one ends; the other goes on.
+TEST_F(ClusterTest, OneOfTwoSlowdownsEnds) {
+  setup.faults = {fault("slow decode 0 to 10% at 0s", setup),
+                  fault("slow decode 0 to 50% at 0s for 1ms", setup)};
+  const ClusterRun out = run({request(0, 100, 2)});
+  const RequestRow& row = out.rows.at(0);
+  EXPECT_EQ(since(row, row.first_token), Nanos{1'520'000 + 100'000'000});
+}
+
 TEST_F(ClusterTest, WhatIsDroppedIsComputedAgain) {
   setup.faults = {fault("drop decode 0 at 5ms", setup)};
   const ClusterRun out = run({request(0, 100, 10)});
