@@ -323,6 +323,8 @@ TEST(Pairing, RefusesWhatTheEngineRefuses) {
             std::string::npos);
   EXPECT_NE(refusal(prefill, decode + " --disaggregation-transfer-backend nixl").find("mooncake"),
             std::string::npos);
+  const std::string fake = " --disaggregation-transfer-backend fake";
+  EXPECT_NE(refusal(prefill + fake, decode + fake).find("moves no KV"), std::string::npos);
   EXPECT_EQ(refusal(prefill + " --tp 2", decode + " --tp 4"), "");
 }
 
