@@ -153,10 +153,8 @@ void expect_drained(const ClusterSetup& setup, const ClusterRun& run) {
 void expect_rows_conserve(const RankRecord& rank) {
   for (const TimelineRow& row : rank.timeline) {
     ASSERT_EQ(row.kv_used + row.kv_cached + row.kv_free, row.device[index_of(Leaf::kKvPool)]);
-    // A prefill server's prompts can share a prefix, which then counts for each.
-    if (rank.role == "decode") {
-      ASSERT_LE(row.transfer->kv_held, row.kv_used);
-    }
+    // A prefix that several requests share counts for each, so more may be held than is used.
+    ASSERT_TRUE(row.kv_used > Bytes{0} || row.transfer->kv_held == Bytes{0});
   }
 }
 
