@@ -144,8 +144,14 @@ void Traffic::lose(RequestId id, RequestOutcome outcome) {
     fleet_[*journey.decode].wake(now());
   }
   const std::int64_t index = journey.request.index;
+  RequestRow& row = desk_.row(index);
+  // A step that was scheduled ahead of the one under way never began.
+  if (row.first_scheduled != RequestRow::kNever && row.first_scheduled > instant(now())) {
+    row.first_scheduled = RequestRow::kNever;
+    row.cached = Tokens{0};
+  }
   if (outcome == RequestOutcome::kFailed && journey.attempt < setup_.retries &&
-      desk_.row(index).first_token == RequestRow::kNever) {
+      row.first_token == RequestRow::kNever) {
     ++totals_.retried;
     Journey again;
     again.request = std::move(journey.request);
