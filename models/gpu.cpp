@@ -101,6 +101,16 @@ void read_memory(const JsonView& card, GpuSpec& gpu) {
   gpu.unified_memory = memory->boolean("unified").value_or(false);
 }
 
+double read_host_link(const JsonView& card) {
+  constexpr double kMost = 1e5;
+  const double speed = figure(card, "host_link_gb_s").value_or(0.0);
+  if (!(speed >= 0.0 && speed <= kMost)) {
+    card.complain("host_link_gb_s", "a value of at most 1e5 GB/s");
+    return 0;
+  }
+  return speed * 1e9;
+}
+
 GpuSpec read_gpu(const Json& json, const std::string& source) {
   Problems problems;
   const JsonView card(json, source, "", problems);
@@ -122,6 +132,7 @@ GpuSpec read_gpu(const Json& json, const std::string& source) {
     card.complain("compute_capability", "e.g. \"9.0\"");
   }
   gpu.nvlink_bandwidth = card.number("nvlink_gb_s").value_or(0.0) * 1e9;
+  gpu.host_link_bandwidth = read_host_link(card);
   gpu.l2_bytes = kMiB * card.integer("l2_mib", 0, 1 << 20).value_or(0);
   read_gemm(card, "bf16", gpu.bf16);
   read_gemm(card, "fp8", gpu.fp8);

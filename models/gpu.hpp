@@ -58,6 +58,8 @@ struct GpuSpec {
   int compute_major = 0;
   int compute_minor = 0;
   double nvlink_bandwidth = 0;  // total of both directions, bytes per second; 0: PCIe only
+  // To pinned host memory in one direction, as copies reach it; 0: none, or not known.
+  double host_link_bandwidth = 0;
   Bytes l2_bytes;
   // CUDA context of one process: 8 MiB + SM x threads x 1.94 KiB (facts "runtime" 2.1).
   Bytes context_bytes;

@@ -6,41 +6,15 @@
 #include <vector>
 
 #include "sim/cluster/cluster.hpp"
-#include "workloads/request_stream.hpp"
+#include "tests/given_requests.hpp"
 
 namespace oomcast::cluster {
-
-// Given requests, by arrival.
-class GivenRequests final : public workloads::RequestStream {
- public:
-  explicit GivenRequests(const std::vector<workloads::TraceRequest>& requests)
-      : requests_(requests) {}
-  std::optional<SimTime> next_arrival() override {
-    return at_end() ? std::nullopt : std::optional<SimTime>(requests_[next_].arrival);
-  }
-  void take(workloads::TraceRequest& out) override { out = requests_[next_++]; }
-  bool at_end() override { return next_ == requests_.size(); }
-  [[nodiscard]] workloads::ReadSummary summary() const override { return {}; }
-
- private:
-  const std::vector<workloads::TraceRequest>& requests_;
-  std::size_t next_ = 0;
-};
-
-class KeptRows final : public RequestSink {
- public:
-  void row(const RequestRow& row) override { rows.push_back(row); }
-  std::vector<RequestRow> rows;
-};
 
 inline ClusterSetup pair_of(Pool prefill, Pool decode) {
   return {std::move(prefill), std::move(decode), {}, RoutePolicy::kLeastLoaded, {}, {}};
 }
 
-struct ClusterRun {
-  RunRecord record;
-  std::vector<RequestRow> rows;
-};
+using ClusterRun = KeptRun;
 
 inline ClusterRun serve_cluster(const ClusterSetup& setup,
                                 const std::vector<workloads::TraceRequest>& requests,

@@ -94,7 +94,7 @@ void check_role(const vllm::Deployment& deployment, bool prefill, const char* so
                 Problems& problems) {
   const auto transfer = vllm::kv_transfer(deployment.launch);
   const char* role = prefill ? "kv_producer" : "kv_consumer";
-  if (!transfer || !vllm::plays(transfer->connector.role, prefill)) {
+  if (!transfer || !vllm::plays(transfer->connector, prefill)) {
     problems.add({source, "--kv-transfer-config",
                   deployment.launch.json("kv-transfer-config") == nullptr
                       ? "absent"

@@ -56,6 +56,7 @@ void end_line(std::string& line) { line.back() = '\n'; }
 struct ExtraColumns {
   bool segments = false;  // the allocator's depth
   bool transfer = false;  // prefill and decode servers
+  bool host = false;      // with a host tier
 };
 
 void add_row(std::string& line, int rank, const TimelineRow& row, const ExtraColumns& extra) {
@@ -85,6 +86,11 @@ void add_row(std::string& line, int rank, const TimelineRow& row, const ExtraCol
   } else if (extra.transfer) {
     line += ",,";
   }
+  if (row.host_used) {
+    add_number(line, row.host_used->count());
+  } else if (extra.host) {
+    line += ',';
+  }
   end_line(line);
 }
 
@@ -104,9 +110,11 @@ void write_timeline_csv(const std::vector<RankRecord>& ranks, CheckedFile& file)
   for (const RankRecord& rank : ranks) {
     extra.segments = extra.segments || rank.allocator.has_value();
     extra.transfer = extra.transfer || !rank.role.empty();
+    extra.host = extra.host || (!rank.timeline.empty() && rank.timeline.front().host_used);
   }
   file.append(extra.segments ? ",torch_inactive_split_bytes,torch_segments" : "");
-  file.append(extra.transfer ? ",kv_held_bytes,in_transfer\n" : "\n");
+  file.append(extra.transfer ? ",kv_held_bytes,in_transfer" : "");
+  file.append(extra.host ? ",host_kv_bytes\n" : "\n");
   for (const RankRecord& rank : ranks) {
     for (const PhaseRecord& phase : rank.startup) {
       TimelineRow row;

@@ -13,8 +13,9 @@ namespace oomcast {
 // torch_reserved_bytes, device_used_bytes, pinned_host_bytes, running, waiting, step_tokens,
 // preemptions; at the allocator's depth also torch_inactive_split_bytes and torch_segments, empty
 // in the rows of the startup; of a cluster kv_held_bytes (KV of requests that is kept for a
-// transfer alone) and in_transfer (such requests), likewise. The leaf columns sum to
-// device_used_bytes in every row. The phases of the startup come first, at time 0, in order.
+// transfer alone) and in_transfer (such requests), likewise; with a host tier host_kv_bytes (of
+// pinned_host_bytes, what holds KV), likewise. The leaf columns sum to device_used_bytes in every
+// row. The phases of the startup come first, at time 0, in order.
 void write_timeline_csv(const std::vector<RankRecord>& ranks, CheckedFile& file);
 
 // Writes each request as its row arrives.

@@ -81,6 +81,21 @@ OrderedJson percentiles(const LogHistogram& nanos) {
   return json;
 }
 
+OrderedJson host_tier_json(const HostTierTotals& totals) {
+  const auto seconds = [](Nanos span) { return rounded(static_cast<double>(span.count()) * 1e-9); };
+  OrderedJson json;
+  json["pool_bytes"] = totals.pool.count();
+  json["used_peak_bytes"] = totals.used_peak.count();
+  json["hit_tokens"] = totals.hit_tokens.count();
+  json["loads"] = totals.loads;
+  json["stores"] = totals.stores;
+  json["loaded_bytes"] = totals.loaded.count();
+  json["stored_bytes"] = totals.stored.count();
+  json["loads_took_s"] = seconds(totals.loads_took);
+  json["steps_waited_s"] = seconds(totals.steps_waited);
+  return json;
+}
+
 OrderedJson totals_json(const RunTotals& totals) {
   OrderedJson json;
   json["requests"] = totals.requests;
@@ -97,6 +112,9 @@ OrderedJson totals_json(const RunTotals& totals) {
   json["kv_pool_bytes"] = totals.kv_pool.count();
   json["kv_peak_bytes"] = totals.kv_peak.count();
   json["kv_peak_time_s"] = rounded(totals.kv_peak_at.seconds());
+  if (totals.host_tier) {
+    json["host_tier"] = host_tier_json(*totals.host_tier);
+  }
   json["ttft_s"] = percentiles(totals.ttft);
   json["tpot_s"] = percentiles(totals.tpot);
   json["latency_s"] = percentiles(totals.latency);

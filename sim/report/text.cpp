@@ -213,6 +213,16 @@ std::string percentile_row(const char* name, const LogHistogram& nanos) {
                      span(nanos.quantile(0.9)), span(nanos.quantile(0.99)), span(nanos.largest()));
 }
 
+std::string host_tier(const HostTierTotals& totals) {
+  return fmt::format(
+      "  host tier of {}, at most {} used: {} tokens were loaded instead of computed; {} loaded in "
+      "{} and {} stored, for which steps waited {}\n",
+      format_bytes(totals.pool), format_bytes(totals.used_peak),
+      format_count(totals.hit_tokens.count()), format_bytes(totals.loaded),
+      format_span(totals.loads_took), format_bytes(totals.stored),
+      format_span(totals.steps_waited));
+}
+
 std::string serving(const RunRecord& record) {
   const RunTotals& totals = record.totals;
   const double seconds = static_cast<double>(totals.makespan.count()) * 1e-9;
@@ -231,6 +241,9 @@ std::string serving(const RunRecord& record) {
       totals.prompt_tokens > Tokens{0} ? 100.0 * static_cast<double>(totals.cached_tokens.count()) /
                                              static_cast<double>(totals.prompt_tokens.count())
                                        : 0.0);
+  if (totals.host_tier) {
+    out += host_tier(*totals.host_tier);
+  }
   if (totals.rejected > 0) {
     out += fmt::format("  {} requests were rejected; requests.csv says why for each\n",
                        format_count(totals.rejected));

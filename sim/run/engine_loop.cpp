@@ -32,7 +32,11 @@ FineSpan EngineLoop::next_at() const {
 bool EngineLoop::schedule_round() {
   const Round round = engine_.schedule();
   const bool runs = round.totals.tokens > Tokens{0};
-  const FineSpan start = std::max(now_, free_from_);
+  HostCopies* const copies = engine_.host_copies();
+  FineSpan start = std::max(now_, free_from_);
+  if (copies != nullptr) {
+    start = copies->begin(start);
+  }
   for (const Admission& admission : round.admitted) {
     listener_.admitted(admission, instant(start));
   }
@@ -56,7 +60,7 @@ bool EngineLoop::schedule_round() {
     launch(round, start);
     return true;
   }
-  if (engine_.handoff() != nullptr) {
+  if (engine_.handoff() != nullptr || copies != nullptr) {
     // KV comes and goes without steps.
     for (RankBooks& books : books_) {
       books.rest();
@@ -67,11 +71,14 @@ bool EngineLoop::schedule_round() {
     return false;
   }
   ends_.push_back(start);
+  if (copies != nullptr) {
+    copies->launched(start);
+  }
   return true;
 }
 
 void EngineLoop::take_results() {
-  now_ = std::max(now_, ends_.front());
+  wake(ends_.front());
   ends_.pop_front();
   const RoundResults results = engine_.complete();
   for (const RequestId id : results.first_token) {
@@ -85,6 +92,18 @@ void EngineLoop::take_results() {
 void EngineLoop::sleep() {
   engine_.fall_idle();
   ends_.assign(static_cast<std::size_t>(engine_.batches_in_flight()), now_);
+}
+
+void EngineLoop::wake(FineSpan at) {
+  now_ = std::max(now_, at);
+  if (HostCopies* copies = engine_.host_copies()) {
+    copies->advance(now_);
+  }
+}
+
+std::optional<FineSpan> EngineLoop::next_copy_end() const {
+  const HostCopies* copies = engine_.host_copies();
+  return copies == nullptr ? std::nullopt : copies->next_end();
 }
 
 std::vector<RankRecord> EngineLoop::finish() {
@@ -130,6 +149,9 @@ void EngineLoop::launch(const Round& round, FineSpan start) {
   const FineSpan behind = ends_.empty() ? FineSpan{} : ends_.back() + share;
   ends_.push_back(std::max(start + took, behind));
   free_from_ = start + share;
+  if (HostCopies* copies = engine_.host_copies()) {
+    copies->launched(ends_.back());
+  }
   const StepRun run{{plan.tokens, plan.sampled_rows, plan.prefill_requests == 0}, 1, start, {}, {}};
   post(run, round.kv, plan.running, plan.waiting);
 }
@@ -151,6 +173,9 @@ void EngineLoop::sample(SimTime at, const KvUse& kv, std::int64_t running, std::
   ServingCounts counts{kv, running, waiting, engine_.preemptions()};
   if (const KvHandoff* handoff = engine_.handoff()) {
     counts.transfer = handoff->held();
+  }
+  if (const HostCopies* copies = engine_.host_copies()) {
+    counts.host_used = copies->held_by_card();
   }
   for (RankBooks& books : books_) {
     books.sample(at, counts);

@@ -50,7 +50,9 @@ class EngineLoop {
   void take_results();
   // The engine's loop turns without work; it goes on when somebody wakes it.
   void sleep();
-  void wake(FineSpan at) { now_ = std::max(now_, at); }
+  void wake(FineSpan at);
+  // When the next copy to or from a host tier ends, which an engine without work waits for.
+  [[nodiscard]] std::optional<FineSpan> next_copy_end() const;
 
   // Passes as many like rounds as end before `until`, when something may come from outside (absent:
   // never), within one bucket of the timeline. False when there are none.

@@ -40,6 +40,7 @@ void RankBooks::sample(SimTime at, const ServingCounts& counts) {
     row.transfer =
         TransferCounts{units_.front() * counts.transfer->units, counts.transfer->requests};
   }
+  row.host_used = counts.host_used;
   for (std::size_t moment = 0; moment < steps_->moments(); ++moment) {
     steps_->show(moment, row);
     timeline_.offer(row);

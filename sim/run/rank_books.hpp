@@ -37,6 +37,7 @@ struct ServingCounts {
   std::int64_t waiting = 0;
   std::int64_t preemptions = 0;
   std::optional<TransferHold> transfer = {};  // servers of one role
+  std::optional<Bytes> host_used = {};        // a rank's part, with a host tier
 };
 
 class RankBooks {

@@ -67,6 +67,19 @@ struct RankRecord {
   std::optional<AllocatorRecord> allocator;  // at the allocator's depth
 };
 
+// KV copies in host memory, and their traffic with the cards; of all ranks together.
+struct HostTierTotals {
+  Bytes pool;
+  Bytes used_peak;
+  Tokens hit_tokens;  // loaded instead of computed
+  std::int64_t loads = 0;
+  std::int64_t stores = 0;
+  Bytes loaded;        // over all host links
+  Bytes stored;        // likewise; of stores that began
+  Nanos loads_took;    // sum over loads, from their step's start to their end
+  Nanos steps_waited;  // sum over steps that could not start before a copy ended
+};
+
 struct RunTotals {
   std::int64_t requests = 0;  // offered to the engine
   std::int64_t finished = 0;
@@ -82,6 +95,7 @@ struct RunTotals {
   Bytes kv_pool;
   Bytes kv_peak;  // most bytes of blocks held by requests
   SimTime kv_peak_at;
+  std::optional<HostTierTotals> host_tier;
   LogHistogram ttft;     // ns, finished requests
   LogHistogram tpot;     // ns per output token after the first
   LogHistogram latency;  // ns

@@ -30,7 +30,7 @@ class Serving final : public RoundListener {
       }
       admit_arrivals();
       if (engine_.idle()) {
-        if (!wait_for_arrival()) {
+        if (!wait()) {
           break;
         }
         continue;
@@ -75,7 +75,7 @@ class Serving final : public RoundListener {
   // oldest. False when nothing can ever happen again.
   bool step() {
     if (!loop_.schedule_round()) {
-      return !loop_.failure() && wait_for_arrival();
+      return !loop_.failure() && wait();
     }
     if (loop_.pipeline_full()) {
       loop_.take_results();
@@ -83,10 +83,13 @@ class Serving final : public RoundListener {
     return true;
   }
 
-  // Nothing happens until a request arrives. False if none will.
-  bool wait_for_arrival() {
+  // Nothing happens until a request arrives or a copy ends. False if neither will.
+  bool wait() {
     loop_.sleep();
-    const auto due = desk_.next_arrival();
+    auto due = desk_.next_arrival();
+    if (const auto copy = loop_.next_copy_end(); copy && (!due || *copy < *due)) {
+      due = copy;
+    }
     if (due) {
       loop_.wake(*due);
     }
@@ -106,6 +109,10 @@ class Serving final : public RoundListener {
     record_.totals.kv_peak_at = loop_.totals().kv_peak_at;
     record_.totals.preemptions = engine_.preemptions();
     record_.totals.prefix_hit_tokens = engine_.prefix_hit_tokens();
+    if (const HostCopies* copies = engine_.host_copies()) {
+      record_.totals.host_tier = copies->totals();
+      add_to_digest(digest_, copies->totals());
+    }
     record_.ranks = loop_.finish();
     record_.outcome_json = outcome_json(record_.outcome);
     digest_.add(name_of(record_.outcome.kind));

@@ -11,6 +11,7 @@
 #include "sim/core/error.hpp"
 #include "sim/engines/deployment.hpp"
 #include "sim/engines/scheduling.hpp"
+#include "sim/run/host_copies.hpp"
 #include "sim/run/plan.hpp"
 #include "sim/run/rank_books.hpp"
 #include "sim/run/record.hpp"
@@ -135,6 +136,9 @@ class ServingEngine {
   virtual bool take_role(KvHandoff::Role /*role*/) { return false; }
   // Of a server that took a role; nullptr for others.
   [[nodiscard]] virtual KvHandoff* handoff() { return nullptr; }
+
+  // KV copies between the cards and a host tier; nullptr for a server without one.
+  [[nodiscard]] virtual HostCopies* host_copies() { return nullptr; }
 
   [[nodiscard]] virtual std::int64_t running() const = 0;
   [[nodiscard]] virtual std::int64_t waiting() const = 0;

@@ -153,6 +153,9 @@ void add_to_digest(Digest& digest, const TimelineRow& row) {
     add(row.transfer->kv_held.count());
     add(row.transfer->requests);
   }
+  if (row.host_used) {
+    add(row.host_used->count());
+  }
 }
 
 }  // namespace oomcast

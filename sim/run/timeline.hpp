@@ -43,6 +43,7 @@ struct TimelineRow {
   std::int64_t preemptions = 0;            // so far
   std::optional<SegmentCounts> torch;      // at the allocator's depth
   std::optional<TransferCounts> transfer;  // prefill and decode servers
+  std::optional<Bytes> host_used;          // with a host tier: of pinned host memory, what holds KV
 };
 
 class Timeline {

@@ -11,6 +11,7 @@
 #include "sim/run/class_steps.hpp"
 #include "sim/run/scheduler_serving.hpp"
 #include "sim/run/vllm_handoff.hpp"
+#include "sim/run/vllm_offload.hpp"
 
 namespace oomcast {
 namespace {
@@ -67,14 +68,21 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
     if (handoff_) {
       handoff_->note(plan);
     }
+    if (offload_) {
+      offload_->note(plan);
+    }
     return {plan, plan.admitted, plan.preempted, {}, use_of(plan.blocks)};
   }
 
   RoundResults complete() override {
-    const vllm::StepOutput& output =
-        handoff_ ? scheduler_.complete(handoff_->report()) : scheduler_.complete();
+    const vllm::StepOutput& output = handoff_   ? scheduler_.complete(handoff_->report())
+                                     : offload_ ? scheduler_.complete(offload_->report())
+                                                : scheduler_.complete();
     if (handoff_) {
       handoff_->note(output);
+    }
+    if (offload_) {
+      offload_->note(output);
     }
     ended_.clear();
     for (const RequestId id : output.failed) {
@@ -91,6 +99,9 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
   [[nodiscard]] bool stalled() const override {
     if (handoff_) {
       return handoff_->quiet();
+    }
+    if (offload_) {
+      return offload_->quiet();
     }
     return scheduler_.stall().has_value() && !scheduler_.work_in_flight();
   }
@@ -109,6 +120,10 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
     return outcome;
   }
 
+  // A host tier's copies are told of step by step.
+  [[nodiscard]] std::int64_t steady_steps() const override {
+    return offload_ ? 0 : SchedulerServing::steady_steps();
+  }
   SteadyUse advance_steady(std::int64_t rounds) override {
     const vllm::SteadyJump& jump = scheduler_.advance_steady(rounds);
     return {use_of(jump.first), use_of(jump.last)};
@@ -118,18 +133,25 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
 
   bool take_role(KvHandoff::Role role) override {
     const auto transfer = vllm::kv_transfer(plan_.deployment.launch);
-    if (!transfer || !vllm::plays(transfer->connector.role, role == KvHandoff::Role::kPrefill)) {
+    if (!transfer || !vllm::plays(transfer->connector, role == KvHandoff::Role::kPrefill)) {
       return false;
     }
     handoff_.emplace(scheduler_, role, transfer->lease);
     return true;
   }
   [[nodiscard]] KvHandoff* handoff() override { return handoff_ ? &*handoff_ : nullptr; }
+  [[nodiscard]] HostCopies* host_copies() override {
+    return offload_ ? &offload_->copies() : nullptr;
+  }
 
  private:
   // By reference: the settings are read before the plan moves.
   VllmServing(const vllm::SchedulerConfig& config, Plan::Vllm&& plan)
-      : SchedulerServing(std::move(plan), config) {}
+      : SchedulerServing(std::move(plan), config) {
+    if (const auto pool = vllm::host_pool(plan_.deployment)) {
+      offload_.emplace(scheduler_, *pool, plan_.deployment.gpu.host_link_bandwidth);
+    }
+  }
 
   // A startup that failed leaves no pool; its scheduler is never asked.
   static vllm::SchedulerConfig settings(const Plan::Vllm& plan) {
@@ -138,6 +160,7 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
   }
 
   std::optional<VllmHandoff> handoff_;
+  std::optional<VllmOffload> offload_;
 };
 
 }  // namespace

@@ -9,33 +9,11 @@
 
 #include "sim/core/random.hpp"
 #include "sim/run/plan.hpp"
+#include "tests/given_requests.hpp"
 #include "tests/property/cases.hpp"
-#include "workloads/request_stream.hpp"
 
 namespace oomcast {
 namespace {
-
-class Rows final : public RequestSink {
- public:
-  void row(const RequestRow& row) override { rows.push_back(row); }
-  std::vector<RequestRow> rows;
-};
-
-// Given requests, by arrival.
-class Given final : public workloads::RequestStream {
- public:
-  explicit Given(const std::vector<workloads::TraceRequest>& requests) : requests_(requests) {}
-  std::optional<SimTime> next_arrival() override {
-    return at_end() ? std::nullopt : std::optional<SimTime>(requests_[next_].arrival);
-  }
-  void take(workloads::TraceRequest& out) override { out = requests_[next_++]; }
-  bool at_end() override { return next_ == requests_.size(); }
-  [[nodiscard]] workloads::ReadSummary summary() const override { return {}; }
-
- private:
-  const std::vector<workloads::TraceRequest>& requests_;
-  std::size_t next_ = 0;
-};
 
 class Case {
  public:
@@ -123,8 +101,8 @@ struct Served {
 
 Served serve_all(const Plan& plan, const std::vector<workloads::TraceRequest>& requests,
                  bool step_by_step) {
-  Given stream(requests);
-  Rows rows;
+  GivenRequests stream(requests);
+  KeptRows rows;
   ReplayOptions options;
   options.step_by_step = step_by_step;
   Served out;

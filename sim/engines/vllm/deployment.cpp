@@ -15,6 +15,7 @@
 #include "sim/core/units_text.hpp"
 #include "sim/engines/resolver.hpp"
 #include "sim/engines/vllm/expert_parallel.hpp"
+#include "sim/engines/vllm/host_pool.hpp"
 #include "sim/engines/vllm/kv_transfer.hpp"
 
 namespace oomcast::vllm {
@@ -56,6 +57,8 @@ class Resolver : private LaunchResolver<Deployment> {
     torch_settings();
     models_own_rules();
     problems_.raise_if_any();
+    check_host_pool(out_, problems_);
+    problems_.raise_if_any();
     return std::move(out_);
   }
 
@@ -63,12 +66,11 @@ class Resolver : private LaunchResolver<Deployment> {
   // Flags that change bytes or decisions in ways not modelled: a plan would be wrong without a
   // word.
   void refuse_what_is_not_modelled() {
-    static constexpr std::array<std::pair<const char*, const char*>, 17> kRefused = {{
+    static constexpr std::array<std::pair<const char*, const char*>, 16> kRefused = {{
         {"speculative-config", "speculative decoding"},
         {"spec-method", "speculative decoding"},
         {"spec-model", "speculative decoding"},
         {"spec-tokens", "speculative decoding"},
-        {"kv-offloading-size", "KV offloading"},
         {"cpu-offload-gb", "weight offloading"},
         {"offload-group-size", "weight offloading"},
         {"decode-context-parallel-size", "decode context parallelism"},
@@ -120,6 +122,8 @@ class Resolver : private LaunchResolver<Deployment> {
   void warn_about_the_rest() {
     static const std::set<std::string, std::less<>> kModelled = {"model",
                                                                  "kv-transfer-config",
+                                                                 "kv-offloading-size",
+                                                                 "kv-offloading-backend",
                                                                  "dtype",
                                                                  "quantization",
                                                                  "max-model-len",

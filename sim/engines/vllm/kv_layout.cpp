@@ -3,6 +3,7 @@
 
 #include "sim/core/error.hpp"
 #include "sim/engines/vllm/deployment.hpp"
+#include "sim/engines/vllm/host_pool.hpp"
 #include "sim/engines/vllm/kv_transfer.hpp"
 
 namespace oomcast::vllm {
@@ -255,6 +256,9 @@ SchedulerConfig Deployment::scheduler_config(Blocks blocks) const {
   config.max_num_active_seqs = launch.integer("max-num-active-seqs");
   if (const auto transfer = kv_transfer(launch)) {
     config.connector = transfer->connector;
+    if (const auto pool = host_pool(*this)) {
+      pool->settle(*config.connector);
+    }
   }
   return config;
 }

@@ -372,6 +372,7 @@ std::int64_t Scheduler::waiting() const { return impl_->waiting(); }
 std::int64_t Scheduler::preemptions() const { return impl_->preemptions(); }
 Tokens Scheduler::prefix_hit_tokens() const { return Tokens{impl_->prefix_hit_tokens()}; }
 TransferCounts Scheduler::transfers() const { return impl_->transfers(); }
+std::int64_t Scheduler::host_chunks() const { return impl_->host_chunks(); }
 std::optional<Stall> Scheduler::stall() const { return impl_->stall(); }
 std::uint64_t Scheduler::state_digest() const { return impl_->state_digest(); }
 void Scheduler::check_conservation() const { impl_->check_conservation(); }

@@ -186,6 +186,7 @@ class Scheduler {
   [[nodiscard]] std::int64_t preemptions() const;    // since the start
   [[nodiscard]] Tokens prefix_hit_tokens() const;    // of all admissions, what arrived included
   [[nodiscard]] TransferCounts transfers() const;    // proportional to what waits and is held
+  [[nodiscard]] std::int64_t host_chunks() const;    // of a host tier, in use
   [[nodiscard]] std::optional<Stall> stall() const;  // meaningful after schedule()
 
   // Digest of the complete state: requests, queues, tables, free-list order, hashes. Proportional

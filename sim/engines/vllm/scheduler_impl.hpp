@@ -46,6 +46,7 @@ class Scheduler::Impl {
   [[nodiscard]] std::int64_t running() const { return running_.size(); }
   [[nodiscard]] std::int64_t waiting() const { return waiting_.size() + kv_waiting_.size(); }
   [[nodiscard]] TransferCounts transfers() const;
+  [[nodiscard]] std::int64_t host_chunks() const;
   [[nodiscard]] std::int64_t preemptions() const { return preemptions_; }
   [[nodiscard]] std::int64_t prefix_hit_tokens() const { return prefix_hit_tokens_; }
   [[nodiscard]] std::optional<Stall> stall();

@@ -17,7 +17,9 @@ Scheduler::Impl::Verdict Scheduler::Impl::start_transfer(Slot slot, const Prefix
                                                          std::int64_t external) {
   Request& request = at(slot);
   KvManager::Ask ask = admission_ask(hit, external);
-  ask.reserve = reserved_blocks() + draft_step_blocks_;
+  if (rules_.transfers_leave_reserve) {
+    ask.reserve = reserved_blocks() + draft_step_blocks_;
+  }
   ask.unpublished = true;
   if (kv_.allocate(request, ask) != Refusal::kNone) {
     return Verdict::kStop;
@@ -181,6 +183,14 @@ void Scheduler::Impl::release_held(RequestId id) {
   held_.erase(slot);
   free_blocks(at(slot));
   release_request(slot);
+}
+
+std::int64_t Scheduler::Impl::host_chunks() const {
+  TransferCounts counts;
+  if (connector_) {
+    connector_->count(counts);
+  }
+  return counts.host_used;
 }
 
 TransferCounts Scheduler::Impl::transfers() const {

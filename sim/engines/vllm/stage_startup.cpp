@@ -12,6 +12,7 @@
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
 #include "sim/engines/startup_tag.hpp"
+#include "sim/engines/vllm/host_pool.hpp"
 #include "sim/engines/vllm/kv_transfer.hpp"
 #include "sim/engines/vllm/program_run.hpp"
 #include "sim/engines/vllm/resident.hpp"
@@ -359,6 +360,13 @@ bool StageStartup::kv(Blocks blocks) {
       !card_.outside_all(Leaf::kKvTransfer, {{"host buffer of the KV cache", "blocks x block",
                                               tensor * state_.kv.group_size, Lifetime::kPersistent,
                                               Backing::kPinnedHost}})) {
+    return false;
+  }
+  const auto host = host_pool(deployment_);
+  if (host &&
+      !card_.outside_all(Leaf::kKvTransfer,
+                         {{"host tier of the KV cache", "chunks x chunk / ranks",
+                           host->rank_bytes(), Lifetime::kPersistent, Backing::kPinnedHost}})) {
     return false;
   }
   return (!deployment_.runner_v2 || card_.allocate_all(block_tables(deployment_, state_.kv))) &&

@@ -7,7 +7,7 @@
 #include "sim/run/plan.hpp"
 #include "sim/run/replay.hpp"
 #include "sim/run/serving_engine.hpp"
-#include "workloads/request_stream.hpp"
+#include "tests/given_requests.hpp"
 
 namespace oomcast {
 namespace {
@@ -17,21 +17,6 @@ using workloads::TraceRequest;
 const std::string kSglang =
     "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct ";
 const std::string kTrtllm = "trtllm-serve meta-llama/Llama-3.1-8B-Instruct ";
-
-class Given final : public workloads::RequestStream {
- public:
-  explicit Given(std::vector<TraceRequest> requests) : requests_(std::move(requests)) {}
-  std::optional<SimTime> next_arrival() override {
-    return at_end() ? std::nullopt : std::optional<SimTime>(requests_[next_].arrival);
-  }
-  void take(TraceRequest& out) override { out = requests_[next_++]; }
-  bool at_end() override { return next_ == requests_.size(); }
-  [[nodiscard]] workloads::ReadSummary summary() const override { return {}; }
-
- private:
-  std::vector<TraceRequest> requests_;
-  std::size_t next_ = 0;
-};
 
 TraceRequest request(std::int64_t second, std::int64_t input, std::int64_t output) {
   TraceRequest out;
@@ -49,20 +34,12 @@ AnyDeployment deployment(const std::string& line, const std::string& version = "
   return resolve_input(input);
 }
 
-struct Served final : RequestSink {
-  void row(const RequestRow& row) override { rows.push_back(row); }
-  RunRecord record;
-  std::vector<RequestRow> rows;
-};
+using Served = KeptRun;
 
 Served run(const std::string& line, const std::vector<TraceRequest>& requests,
            const std::string& version = "") {
-  Plan plan = start(deployment(line, version));
-  const auto model = step_time_model(plan);
-  Given stream(requests);
-  Served out;
-  replay(std::move(plan), *model, stream, out, {}, out.record);
-  return out;
+  GivenRequests stream(requests);
+  return replay_kept(start(deployment(line, version)), stream);
 }
 
 // The two turns of a conversation: 64 tokens in and 64 out, then those 128 and 40 more.

@@ -7,21 +7,12 @@
 #include "sim/core/error.hpp"
 #include "sim/core/random.hpp"
 #include "sim/run/plan.hpp"
-#include "workloads/request_stream.hpp"
+#include "tests/given_requests.hpp"
 
 namespace oomcast {
 namespace {
 
-class Rows final : public RequestSink {
- public:
-  void row(const RequestRow& row) override { rows.push_back(row); }
-  std::vector<RequestRow> rows;
-};
-
-struct Served {
-  RunRecord record;
-  std::vector<RequestRow> rows;
-};
+using Served = KeptRun;
 
 Served run(const std::string& flags, const std::string& synthetic, bool step_by_step,
            std::uint64_t seed = 1) {
@@ -34,14 +25,9 @@ Served run(const std::string& flags, const std::string& synthetic, bool step_by_
   workload.synthetic = synthetic;
   workload.seed = seed;
   const auto stream = workloads::make_workload(workload);
-  const auto model = step_time_model(plan);
-  Rows rows;
-  Served out;
   ReplayOptions options;
   options.step_by_step = step_by_step;
-  replay(std::move(plan), *model, *stream, rows, options, out.record);
-  out.rows = std::move(rows.rows);
-  return out;
+  return replay_kept(std::move(plan), *stream, options);
 }
 
 void expect_rows_conserve(const RunRecord& record) {
@@ -74,22 +60,6 @@ TEST(Replay, OneRequestOnPaper) {
   EXPECT_GT(one.rows[0].finish, one.rows[0].first_token);
 }
 
-// A stream of given requests, all known from the start.
-class Given final : public workloads::RequestStream {
- public:
-  explicit Given(std::vector<workloads::TraceRequest> requests) : requests_(std::move(requests)) {}
-  std::optional<SimTime> next_arrival() override {
-    return at_end() ? std::nullopt : std::optional<SimTime>(requests_[next_].arrival);
-  }
-  void take(workloads::TraceRequest& out) override { out = requests_[next_++]; }
-  bool at_end() override { return next_ == requests_.size(); }
-  [[nodiscard]] workloads::ReadSummary summary() const override { return {}; }
-
- private:
-  std::vector<workloads::TraceRequest> requests_;
-  std::size_t next_ = 0;
-};
-
 TEST(Replay, ALaterTurnHitsTheEarlierAnswer) {
   // Turn 1: 64 tokens in, 64 out. Turn 2 sends those 128 and 40 more. All full blocks whose tokens
   // were computed are hits: the last output token never was, so 127 / 16 = 7 blocks, 112 tokens.
@@ -104,15 +74,11 @@ TEST(Replay, ALaterTurnHitsTheEarlierAnswer) {
   DeploymentInput input;
   input.launch_line = "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 4096";
   input.gpu = "H100-80GB";
-  Plan plan = make_plan(resolve_input(input));
-  const auto model = step_time_model(plan);
-  Given stream({first, second});
-  Rows rows;
-  RunRecord record;
-  replay(std::move(plan), *model, stream, rows, {}, record);
-  ASSERT_EQ(rows.rows.size(), 2U);
-  EXPECT_EQ(rows.rows[0].cached, Tokens{0});
-  EXPECT_EQ(rows.rows[1].cached, Tokens{112});
+  GivenRequests stream({first, second});
+  const Served two = replay_kept(make_plan(resolve_input(input)), stream);
+  ASSERT_EQ(two.rows.size(), 2U);
+  EXPECT_EQ(two.rows[0].cached, Tokens{0});
+  EXPECT_EQ(two.rows[1].cached, Tokens{112});
 }
 
 TEST(Replay, FastForwardEqualsSingleSteps) {
