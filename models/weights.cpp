@@ -389,7 +389,7 @@ class DivisionCheck {
                     [&](const Problem& problem) { return problem.expected == expected; });
     if (!known) {
       problems_.add(
-          {"command line", std::string(place), std::to_string(value), expected, std::move(hint)});
+          {"launch line", std::string(place), std::to_string(value), expected, std::move(hint)});
     }
   }
 
@@ -401,7 +401,7 @@ void check_plan(const ShardPlan& plan) {
   Problems problems;
   const auto at_least_one = [&](std::string_view flag, int value) {
     if (value < 1) {
-      problems.add({"command line", std::string(flag), std::to_string(value), "at least 1", ""});
+      problems.add({"launch line", std::string(flag), std::to_string(value), "at least 1", ""});
     }
   };
   at_least_one("--tensor-parallel-size", plan.tp);
@@ -422,7 +422,7 @@ LayerRange stage_layers(const ModelSpec& spec, const ShardPlan& plan) {
   check_plan(plan);
   const int layers = spec.layer_count();
   if (plan.pp > layers) {
-    throw ConfigError(Problem{"command line", "--pipeline-parallel-size", std::to_string(plan.pp),
+    throw ConfigError(Problem{"launch line", "--pipeline-parallel-size", std::to_string(plan.pp),
                               fmt::format("at most the {} layers", layers), ""});
   }
   std::vector<int> counts = plan.layers_per_stage;
@@ -441,7 +441,7 @@ LayerRange stage_layers(const ModelSpec& spec, const ShardPlan& plan) {
     sum += sane ? count : 0;
   }
   if (!sane || sum != layers) {
-    throw ConfigError(Problem{"command line", "VLLM_PP_LAYER_PARTITION", "",
+    throw ConfigError(Problem{"launch line", "VLLM_PP_LAYER_PARTITION", "",
                               fmt::format("{} numbers that add up to {}", plan.pp, layers), ""});
   }
   LayerRange range;

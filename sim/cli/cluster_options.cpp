@@ -30,6 +30,23 @@ std::int64_t count_option(const po::variables_map& values, const char* name, std
   return value;
 }
 
+// Problems of a side as its user wrote it; of options that both sides share, once.
+void take_of_side(const std::vector<Problem>& found, const char* role, const char* gpu,
+                  Problems& problems) {
+  for (Problem problem : found) {
+    if (problem.source == "launch line") {
+      problem.place = problem.place.empty() ? fmt::format("--{}", role)
+                                            : fmt::format("--{}: {}", role, problem.place);
+    } else if (problem.place == "--gpu") {
+      problem.place = fmt::format("--{}", gpu);
+    }
+    const auto same = [&](const Problem& other) { return to_string(other) == to_string(problem); };
+    if (std::none_of(problems.found().begin(), problems.found().end(), same)) {
+      problems.add(std::move(problem));
+    }
+  }
+}
+
 // One side's deployment; what is wrong with it joins the problems.
 std::optional<DeploymentChoice> side(const po::variables_map& values, const char* role,
                                      const char* gpu, Problems& problems) {
@@ -42,14 +59,11 @@ std::optional<DeploymentChoice> side(const po::variables_map& values, const char
   try {
     Problems own;
     DeploymentChoice choice = resolve_deployment(values, values[role].as<std::string>(), gpu, own);
-    check_member(choice.deployment, Detail::kClasses, problems);
+    check_member(choice.deployment, Detail::kClasses, own);
+    take_of_side(own.found(), role, gpu, problems);
     return choice;
   } catch (const ConfigError& error) {
-    for (Problem problem : error.problems()) {
-      problem.place = problem.source == "launch line" ? fmt::format("--{}: {}", role, problem.place)
-                                                      : problem.place;
-      problems.add(std::move(problem));
-    }
+    take_of_side(error.problems(), role, gpu, problems);
     return std::nullopt;
   }
 }
@@ -115,6 +129,20 @@ po::options_description cluster_options() {
 
 bool wants_cluster(const po::variables_map& values) {
   return values.count("prefill") != 0 || values.count("decode") != 0;
+}
+
+void refuse_cluster_options(const po::variables_map& values) {
+  Problems problems;
+  const po::options_description known = cluster_options();
+  for (const auto& option : known.options()) {
+    const auto& name = option->long_name();
+    if (values.count(name) != 0 && !values[name].defaulted()) {
+      problems.add({kCommandLine, fmt::format("--{}", name), "",
+                    "--prefill LINE and --decode LINE beside it",
+                    "one server has nobody to send KV to"});
+    }
+  }
+  problems.raise_if_any();
 }
 
 ClusterChoice cluster_choice(const po::variables_map& values) {

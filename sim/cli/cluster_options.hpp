@@ -10,6 +10,8 @@ namespace oomcast::cli {
 
 po::options_description cluster_options();
 bool wants_cluster(const po::variables_map& values);
+// Without a pair there is no use for any of them: ConfigError.
+void refuse_cluster_options(const po::variables_map& values);
 
 struct ClusterChoice {
   cluster::ClusterSetup setup;

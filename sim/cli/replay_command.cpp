@@ -187,6 +187,7 @@ int run_cluster(const po::variables_map& values) {
   const std::string model = deployment.launch.model;
   RunRecord record;
   record.config = config_json(deployment);
+  record.config["decode"] = config_json(choice.setup.decode.plan.deployment());
   record.plan = cluster::cluster_plan_json(choice.setup);
   return replay_of.run(model, record,
                        [&](workloads::RequestStream& stream, RequestSink& requests,
@@ -197,7 +198,11 @@ int run_cluster(const po::variables_map& values) {
 }
 
 int run(const po::variables_map& values) {
-  return wants_cluster(values) ? run_cluster(values) : run_engine(values);
+  if (wants_cluster(values)) {
+    return run_cluster(values);
+  }
+  refuse_cluster_options(values);
+  return run_engine(values);
 }
 
 }  // namespace

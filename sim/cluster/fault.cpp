@@ -19,6 +19,8 @@ namespace {
 constexpr const char* kGrammar =
     "kill|drop|slow prefill|decode N [to P%] at TIME [for TIME], e.g. `kill prefill 0 at 12s`";
 constexpr double kMostSeconds = 1e9;
+// Below, a transfer outlasts any run: that is `drop`, or `kill`.
+constexpr double kLeastPercent = 0.01;
 
 std::optional<Nanos> span_of(std::string_view text) {
   static constexpr std::array<std::pair<std::string_view, double>, 4> kUnits = {
@@ -41,7 +43,8 @@ std::optional<double> share_of(std::string_view text) {
     return std::nullopt;
   }
   const auto percent = parse_number(text.substr(0, text.size() - 1));
-  return percent && *percent > 0 && *percent <= 100 ? std::optional(*percent / 100) : std::nullopt;
+  return percent && *percent >= kLeastPercent && *percent <= 100 ? std::optional(*percent / 100)
+                                                                 : std::nullopt;
 }
 
 class Words {
@@ -101,7 +104,7 @@ std::optional<Fault> parse_fault(std::string_view text, const PoolSizes& pools,
   if (fault.kind == Fault::Kind::kSlow) {
     const auto share = words.take("to") ? share_of(words.next()) : std::nullopt;
     if (!share) {
-      return refuse("slow … to P%, above 0 and at most 100");
+      return refuse(fmt::format("slow … to P%, from {} to 100", kLeastPercent));
     }
     fault.share = *share;
   }

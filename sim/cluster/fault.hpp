@@ -3,7 +3,7 @@
 //   kill prefill 0 at 12s               the server dies; it does not come back
 //   drop decode 1 at 500ms              what is on its way to or from it is lost
 //   slow prefill 2 to 10% at 3s for 20s its links have a share of their rate; without an end, for
-//   good
+//   good. Of several at once the one that began last counts
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct Fault {
   KvHandoff::Role role = KvHandoff::Role::kPrefill;
   std::size_t server = 0;  // within its pool
   SimTime at;
-  double share = 1;              // kSlow: of the rate, in (0, 1]
+  double share = 1;              // kSlow: of the rate, from 0.0001 to 1
   std::optional<SimTime> until;  // kSlow
   std::string text;              // as written
 };

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "sim/engines/sglang/cache_plan.hpp"
 #include "sim/engines/vllm/kv_transfer.hpp"
@@ -40,6 +41,13 @@ void check_transport(const sglang::Deployment& prefill, const sglang::Deployment
   constexpr const char* kFlag = "disaggregation-transfer-backend";
   const std::string here = decode.launch.text(kFlag).value_or("mooncake");
   const std::string there = prefill.launch.text(kFlag).value_or("mooncake");
+  for (const auto& [source, name] :
+       {std::pair(kPrefillLine, there), std::pair(kDecodeLine, here)}) {
+    if (name == "fake" || name == "ascend" || name == "mori") {
+      problems.add({source, fmt::format("--{}", kFlag), name, "mooncake or nixl",
+                    "fake moves no KV; ascend and mori move that of other makers' cards"});
+    }
+  }
   if (here != there) {
     problems.add({kDecodeLine, fmt::format("--{}", kFlag), here, there + ", as the prefill line",
                   "two transports do not meet"});

@@ -183,6 +183,7 @@ TEST_F(ClusterPropertyTest, NothingIsLostOrDoubled) {
         ASSERT_LE(row.first_token, row.finish);
       } else {
         ASSERT_EQ(row.outcome, RequestOutcome::kFailed) << "seed " << current_seed;
+        ASSERT_LE(row.first_scheduled, row.finish) << "seed " << current_seed << " row " << i;
         ASSERT_FALSE(setup.faults.empty());
       }
     }

@@ -350,6 +350,10 @@ class Cli(unittest.TestCase):
             runs.append({file.name: file.read_bytes() for file in (self.root / name).iterdir()
                          if file.suffix == ".csv"})
         self.assertEqual(runs[0], runs[1])
+        config = json.loads((self.root / "jumps" / "config.resolved.json").read_text())
+        modes = [side["launch"]["flags"]["disaggregation-mode"]["value"]
+                 for side in (config, config["decode"])]
+        self.assertEqual(modes, ["prefill", "decode"])
         rows = read_csv(self.root / "jumps" / "timeline.csv")
         self.assertEqual({row["rank"] for row in rows}, {"0", "1", "2"})
         leaves = [name for name in rows[0] if "." in name]
@@ -412,14 +416,32 @@ class Cli(unittest.TestCase):
         refuses("--inject", "kill prefill 3 at 1s", mentions=["a prefill server from 0 to 0"])
         refuses("--inject", "kill it", "--inject", "drop decode 0 at 1",
                 mentions=["kill it", "drop decode 0 at 1"])
+        refuses("--inject", "slow prefill 0 to 1e-9% at 1s", mentions=["from 0.01 to 100"])
         refuses("--detail", "allocator", mentions=["classes"])
+        refuses(prefill="", mentions=["--prefill: expected a line"])
+        refuses(decode=DECODE + " --dp 2", mentions=["--decode: --data-parallel-size"])
+        refuses(decode=DECODE + " --disaggregation-transfer-backend carrier-pigeon",
+                mentions=["carrier-pigeon", "mooncake"])
+        refuses("--decode-gpu", "H10", mentions=["--decode-gpu: found `H10`"])
         nixl = ("vllm serve Qwen/Qwen3-8B --kv-transfer-config "
                 '\'{"kv_connector":"NixlConnector","kv_role":"kv_%s"}\'')
         refuses(prefill=nixl % "consumer", decode=nixl % "consumer", mentions=["kv_producer"])
         refuses(prefill=nixl % "producer", decode=nixl % "consumer" + " -tp 3",
-                mentions=["tensor-parallel"])
+                mentions=["--decode: --tensor-parallel"])
         refuses(prefill=nixl % "producer", decode=nixl.replace("Nixl", "Mooncake") % "consumer",
                 mentions=["NixlConnector"])
+
+    def test_what_both_servers_share_is_refused_once(self):
+        message = self.refuses("replay", SAMPLE, "--prefill", PREFILL, "--decode", DECODE, "--gpu",
+                               "H10", mentions=["--gpu: found `H10`"])
+        self.assertEqual(message.count("found `H10`"), 1)
+
+    def test_one_server_has_no_use_for_options_of_a_pair(self):
+        for words in (["--decode-replicas", 2], ["--inject", "kill decode 0 at 1s"],
+                      ["--interconnect", "nvlink"], ["--decode-gpu", "H200"],
+                      ["--router", "round-robin"], ["--nics-per-node", 1]):
+            self.refuses("replay", SAMPLE, *LLAMA, *words,
+                         mentions=[words[0], "--prefill LINE and --decode LINE"])
 
     def test_other_engines_are_planned_and_replayed(self):
         for line in ("python -m sglang.launch_server --model-path Qwen/Qwen3-8B",

@@ -197,6 +197,15 @@ TEST_F(ClusterTest, ASlowNic) {
   EXPECT_EQ(since(row, row.first_token), Nanos{1'520'000 + 5'000'000 + 50'000'000});
 }
 
+// The short one ends; the other goes on.
+TEST_F(ClusterTest, OneOfTwoSlowdownsEnds) {
+  setup.faults = {fault("slow decode 0 to 10% at 0s", setup),
+                  fault("slow decode 0 to 50% at 0s for 1ms", setup)};
+  const ClusterRun out = run({request(0, 100, 2)});
+  const RequestRow& row = out.rows.at(0);
+  EXPECT_EQ(since(row, row.first_token), Nanos{1'520'000 + 100'000'000});
+}
+
 TEST_F(ClusterTest, WhatIsDroppedIsComputedAgain) {
   setup.faults = {fault("drop decode 0 at 5ms", setup)};
   const ClusterRun out = run({request(0, 100, 10)});
@@ -261,6 +270,19 @@ TEST_F(NixlTest, AFailedReadEndsTheRequestAndTheRouterSendsItAnew) {
   EXPECT_EQ(out.record.cluster.at("transfers").at("requests_sent_anew"), 1);
 }
 
+// Of three prompts a step of 2,048 tokens takes one and a half. The next step is scheduled behind
+// it when the server dies, and never begins.
+TEST_F(NixlTest, AStepScheduledAheadDiesWithItsServer) {
+  std::string line = nixl("kv_producer");
+  line.replace(line.find("--no-async"), 10, "--async");
+  setup.prefill.plan = start(deployment_of(line + " --max-num-batched-tokens 2048", "0.33.0"));
+  setup.faults = {fault("kill prefill 0 at 0.5ms", setup)};
+  const ClusterRun out = run({request(0, 1500, 10), request(0, 1500, 10), request(0, 500, 10)});
+  EXPECT_EQ(out.rows.at(1).first_scheduled, SimTime{});
+  EXPECT_EQ(out.rows.at(2).outcome, RequestOutcome::kFailed);
+  EXPECT_EQ(out.rows.at(2).first_scheduled, RequestRow::kNever);
+}
+
 // With the policy `recompute` the decode side computes the prompt in a step of its own.
 TEST_F(NixlTest, AFailedReadIsComputedAgain) {
   setup.decode = pool("kv_consumer", ",\"kv_load_failure_policy\":\"recompute\"");
@@ -314,6 +336,8 @@ TEST(Pairing, RefusesWhatTheEngineRefuses) {
             std::string::npos);
   EXPECT_NE(refusal(prefill, decode + " --disaggregation-transfer-backend nixl").find("mooncake"),
             std::string::npos);
+  const std::string fake = " --disaggregation-transfer-backend fake";
+  EXPECT_NE(refusal(prefill + fake, decode + fake).find("moves no KV"), std::string::npos);
   EXPECT_EQ(refusal(prefill + " --tp 2", decode + " --tp 4"), "");
 }
 

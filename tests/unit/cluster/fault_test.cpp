@@ -50,8 +50,8 @@ TEST(Fault, RefusesWhatIsNone) {
         "kill prefill 0", "kill prefill 0 at", "kill prefill 0 at 12", "kill prefill 0 at -1s",
         "kill prefill 0 at nans", "kill prefill 0 at 1e300h", "kill prefill 0 at 1s twice",
         "kill prefill 0 to 10% at 1s", "slow prefill 0 at 1s", "slow prefill 0 to 0% at 1s",
-        "slow prefill 0 to 101% at 1s", "slow prefill 0 to 10% at 1s for",
-        "drop prefill 99999999999999999999 at 1s"}) {
+        "slow prefill 0 to 1e-300% at 1s", "slow prefill 0 to 101% at 1s",
+        "slow prefill 0 to 10% at 1s for", "drop prefill 99999999999999999999 at 1s"}) {
     refusal(text);
   }
 }
