@@ -56,7 +56,7 @@ TEST(VllmExperts, PplxSendsByTensorGroup) {
   EXPECT_GT(wide, Bytes{2 * 65'536LL * 28'672});
   EXPECT_LT(narrow, Bytes{2 * 65'536LL * 28'672});
   // Later versions take all-gather for it and say so.
-  const AnyDeployment later = resolve_input(input(pplx, "uniform", "0.33.0"));
+  auto later = resolve_input(input(pplx, "uniform", "0.33.0"));
   EXPECT_EQ(later.as<vllm::Deployment>()->exchange.kind, Exchange::kAllGather);
   const auto& warnings = later.common().warnings;
   EXPECT_TRUE(std::any_of(warnings.begin(), warnings.end(), [](const std::string& warning) {
@@ -70,7 +70,7 @@ TEST(VllmExperts, RoutingThatChangesNothingIsSaid) {
     given.launch_line = line;
     given.gpu = "H200";
     given.assume = {"expert_routing=" + routing};
-    const AnyDeployment deployment = resolve_input(given);
+    auto deployment = resolve_input(given);
     const auto& warnings = deployment.common().warnings;
     return std::any_of(warnings.begin(), warnings.end(), [](const std::string& warning) {
       return warning.find("expert_routing") != std::string::npos;
