@@ -55,7 +55,8 @@ TEST(SglangExperts, DecodeNodes) {
 // The mode alone sizes the buffer; the role says which of its kernels run.
 TEST(SglangExperts, TheModeSizesTheBuffer) {
   const auto of = [](const std::string& role, const std::string& mode) {
-    return deployment("--tp 32 --dp 32 --disaggregation-mode " + role + " --deepep-mode " + mode);
+    return deployment("--tp 32 --dp 32 --mem-fraction-static 0.8 --disaggregation-mode " + role +
+                      " --deepep-mode " + mode);
   };
   const auto bytes = [](const Deployment& at) { return device_bytes(at.exchange.buffers); };
   for (const char* mode : {"normal", "low_latency", "auto"}) {
