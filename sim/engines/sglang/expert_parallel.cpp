@@ -101,8 +101,9 @@ class ExchangeReader {
     Bytes nvlink;
     Bytes rdma;
     if (normal) {
+      const Json config = deep_ep_config();
       for (const DeepEpPass pass : {DeepEpPass::kDispatch, DeepEpPass::kCombine}) {
-        const Queues queues = queues_of(pass);
+        const Queues queues = queues_of(config, pass);
         const std::int64_t token = 2 * out_.shape.hidden;
         nvlink = std::max(nvlink, comm::deep_ep_nvlink_hint(queues.queues, out_.shape.ranks, token,
                                                             queues.multiprocessors));
@@ -139,8 +140,7 @@ class ExchangeReader {
   }
 
   // The library's, or those of --deepep-config.
-  Queues queues_of(DeepEpPass pass) {
-    const Json config = deep_ep_config();
+  Queues queues_of(const Json& config, DeepEpPass pass) {
     const JsonView whole(config, "--deepep-config", "", problems_);
     const auto view =
         whole.object(pass == DeepEpPass::kDispatch ? "normal_dispatch" : "normal_combine");
