@@ -6,8 +6,12 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
+#include <utility>
+#include <vector>
 
 #include "sim/core/error.hpp"
+#include "sim/core/random.hpp"
 
 namespace oomcast {
 
@@ -18,6 +22,23 @@ inline std::int64_t property_cases() {
 }
 
 inline std::int64_t current_seed = -1;
+
+// Draws of one case.
+class RandomCase {
+ protected:
+  explicit RandomCase(RandomStream random) : random_(std::move(random)) {}
+
+  std::int64_t number(std::int64_t low, std::int64_t high) {
+    return uniform_int(random_, low, high);
+  }
+  bool flip(std::int64_t odds) { return number(1, odds) == 1; }
+  template <typename T>
+  T pick(const std::vector<T>& choices) {
+    return choices[static_cast<std::size_t>(number(0, std::ssize(choices) - 1))];
+  }
+
+  RandomStream random_;
+};
 
 // A broken invariant aborts; it must say in which case.
 class PropertyTest : public testing::Test {

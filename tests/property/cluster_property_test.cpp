@@ -17,9 +17,9 @@ namespace {
 
 constexpr const char* kVersion = "";  // the newest known
 
-class Case {
+class Case : private RandomCase {
  public:
-  explicit Case(std::uint64_t seed) : random_(random_stream(seed, "clusters")) {}
+  explicit Case(std::uint64_t seed) : RandomCase(random_stream(seed, "clusters")) {}
 
   std::string vllm(const char* role, std::int64_t block) {
     std::string line = fmt::format(
@@ -114,17 +114,6 @@ class Case {
     times.push_back(step_time_model(plan));
     return {std::move(plan), 1, times.back().get()};
   }
-
-  std::int64_t number(std::int64_t low, std::int64_t high) {
-    return uniform_int(random_, low, high);
-  }
-  bool flip(std::int64_t odds) { return number(1, odds) == 1; }
-  template <typename T>
-  T pick(const std::vector<T>& choices) {
-    return choices[static_cast<std::size_t>(number(0, std::ssize(choices) - 1))];
-  }
-
-  RandomStream random_;
 };
 
 bool died(const ClusterSetup& setup, KvHandoff::Role role, std::size_t server) {

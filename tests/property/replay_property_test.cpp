@@ -15,9 +15,9 @@
 namespace oomcast {
 namespace {
 
-class Case {
+class Case : private RandomCase {
  public:
-  explicit Case(std::uint64_t seed) : random_(random_stream(seed, "replays")) {}
+  explicit Case(std::uint64_t seed) : RandomCase(random_stream(seed, "replays")) {}
 
   std::string sglang() {
     const std::int64_t page = pick<std::int64_t>({1, 1, 1, 4, 16});
@@ -80,35 +80,14 @@ class Case {
     }
     return out;
   }
-
- private:
-  std::int64_t number(std::int64_t low, std::int64_t high) {
-    return uniform_int(random_, low, high);
-  }
-  bool flip(std::int64_t odds) { return number(1, odds) == 1; }
-  template <typename T>
-  T pick(const std::vector<T>& choices) {
-    return choices[static_cast<std::size_t>(number(0, std::ssize(choices) - 1))];
-  }
-
-  RandomStream random_;
 };
 
-struct Served {
-  RunRecord record;
-  std::vector<RequestRow> rows;
-};
-
-Served serve_all(const Plan& plan, const std::vector<workloads::TraceRequest>& requests,
-                 bool step_by_step) {
+KeptRun serve_all(const Plan& plan, const std::vector<workloads::TraceRequest>& requests,
+                  bool step_by_step) {
   GivenRequests stream(requests);
-  KeptRows rows;
   ReplayOptions options;
   options.step_by_step = step_by_step;
-  Served out;
-  replay(plan, *step_time_model(plan), stream, rows, options, out.record);
-  out.rows = std::move(rows.rows);
-  return out;
+  return replay_kept(plan, stream, options);
 }
 
 void expect_rows_conserve(const RankRecord& rank) {
@@ -125,7 +104,7 @@ void expect_rows_conserve(const RankRecord& rank) {
   }
 }
 
-void expect_requests_end(const Served& served, std::size_t requests) {
+void expect_requests_end(const KeptRun& served, std::size_t requests) {
   const RunTotals& totals = served.record.totals;
   ASSERT_EQ(totals.requests, static_cast<std::int64_t>(requests));
   ASSERT_EQ(totals.finished + totals.rejected + totals.unfinished, totals.requests);
@@ -146,8 +125,8 @@ class ReplayProperty : public PropertyTest {
   void check(const DeploymentInput& input, Case& made) {
     const Plan plan = start(resolve_input(input));
     const std::vector<workloads::TraceRequest> requests = made.requests();
-    const Served fast = serve_all(plan, requests, false);
-    const Served slow = serve_all(plan, requests, true);
+    const KeptRun fast = serve_all(plan, requests, false);
+    const KeptRun slow = serve_all(plan, requests, true);
     SCOPED_TRACE(fmt::format("seed {} version {}: {}", current_seed, input.engine_version,
                              input.launch_line));
     ASSERT_EQ(fast.record.digest, slow.record.digest);
