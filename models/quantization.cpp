@@ -238,6 +238,20 @@ void read_expert_dtype(const Config& config, Quantization& out) {
   }
 }
 
+// No engine has 4-bit kernels for other layers of such checkpoints: whatever their lists say, the
+// experts alone are quantised (vLLM quantization/mxfp4.py, SGLang the same).
+void keep_to_experts(Quantization& out) {
+  if (out.method != "mxfp4" && out.method != "gpt_oss_mxfp4") {
+    return;
+  }
+  Quantization experts = out;
+  experts.ignore.clear();
+  experts.targets = {"experts"};
+  out.others = {std::move(experts)};
+  out.rest_in_16_bits = true;
+  out.ignore.clear();
+}
+
 }  // namespace
 
 void read_quantization(const Config& config, const Json& hf_quant_config, ModelSpec& spec) {
@@ -289,6 +303,7 @@ void read_quantization(const Config& config, const Json& hf_quant_config, ModelS
   if (out.method == "fp8" && !out.others.empty()) {
     out.ignore.clear();
   }
+  keep_to_experts(out);
   if (!out.method.empty()) {
     mark_kept(spec, out, config.problems(), config.source());
     spec.quantization = std::move(out);

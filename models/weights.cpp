@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "models/data.hpp"
 #include "models/quantization.hpp"
@@ -112,6 +113,10 @@ class RankBuilder {
         plan_(plan),
         dtype_(plan.dtype.value_or(spec.dtype)),
         rope_made_(spec.ropes.size(), false) {
+    if (const auto& swizzle = plan.fp4_experts.swizzle) {
+      out_.pads_first = swizzle->pads_first;
+      out_.pads_scales = swizzle->pads_scales;
+    }
     if (spec.quantization) {
       if (!spec.quantization->rest_in_16_bits) {
         scheme_ = scheme_of(*spec.quantization);
@@ -141,6 +146,10 @@ class RankBuilder {
     }
     if (const QuantScheme* scheme = scheme_for(tensor, layer, index)) {
       add_quantised(*scheme, tensor, layer);
+      return;
+    }
+    if (fp4_experts() && !tensor.quantisable && tensor.experts.split == Split::kExperts) {
+      add_fp4_bias(tensor, layer);
       return;
     }
     const DType dtype = dtype_of(tensor.element, dtype_);
@@ -211,7 +220,8 @@ class RankBuilder {
     shape.columns = on_rank(tensor.columns, plan_, tp);
     shape.experts = on_rank(tensor.experts, plan_, tp);
     if (scheme.kind == QuantScheme::Kind::kMxfp4 && shape.experts > 1) {
-      pad_for_marlin(tensor, shape);
+      add_fp4_experts(scheme, tensor, layer, std::move(shape));
+      return;
     }
     for (const QuantTensor& part :
          quantised_tensors(scheme, shape, dtype_, plan_.compute_major == 9)) {
@@ -226,15 +236,77 @@ class RankBuilder {
     }
   }
 
-  // vLLM's MXFP4 experts (Marlin kernel): widths are padded to 128, the hidden size to 256.
-  static std::int64_t padded(const Extent& extent, std::int64_t elements) {
-    return align_up(elements, extent.split == Split::kExpertWidth ? 128 : 256);
+  // Experts in 4 bits, whatever the rest is in.
+  [[nodiscard]] bool fp4_experts() const {
+    return std::any_of(
+        other_schemes_.begin(), other_schemes_.end(),
+        [](const QuantScheme& scheme) { return scheme.kind == QuantScheme::Kind::kMxfp4; });
   }
-  static void pad_for_marlin(const TensorSpec& tensor, LinearShape& shape) {
-    for (std::size_t i = 0; i < shape.parts.size(); ++i) {
-      shape.parts[i] = padded(tensor.rows[i], shape.parts[i]);
+  [[nodiscard]] std::int64_t padded(const Extent& extent, std::int64_t elements) const {
+    const Fp4Experts& kernel = plan_.fp4_experts;
+    return align_up(elements, extent.split == Split::kExpertWidth ? kernel.width_multiple
+                                                                  : kernel.hidden_multiple);
+  }
+
+  void add_fp4_bias(const TensorSpec& tensor, int layer) {
+    Bytes rows;
+    for (const Extent& extent : tensor.rows) {
+      rows += Bytes{padded(extent, on_rank(extent, plan_, plan_.tp))};
+    }
+    const std::int64_t elements = (rows * on_rank(tensor.experts, plan_, plan_.tp)).count();
+    const DType dtype = plan_.fp4_experts.fp32_bias ? DType::kFloat32 : dtype_;
+    TensorBytes bias{tensor.name, {}, layer, tensor.leaf, dtype, bytes_of(dtype, elements)};
+    if (dtype != dtype_) {
+      bias.created = bytes_of(dtype_, elements);
+    }
+    push(bias);
+  }
+
+  void add_fp4_experts(const QuantScheme& scheme, const TensorSpec& tensor, int layer,
+                       LinearShape shape) {
+    std::size_t i = 0;
+    for (std::int64_t& part : shape.parts) {
+      part = padded(tensor.rows.at(i++), part);
     }
     shape.columns = padded(tensor.columns, shape.columns);
+    const std::vector<QuantTensor> created =
+        quantised_tensors(scheme, shape, dtype_, plan_.compute_major == 9);
+    const auto& swizzle = plan_.fp4_experts.swizzle;
+    if (!swizzle) {
+      for (const QuantTensor& part : created) {
+        push({tensor.name, part.suffix, layer, part.leaf, part.dtype,
+              bytes_of(part.dtype, part.elements)});
+      }
+      return;
+    }
+    constexpr std::int64_t kPerScale = 32;
+    const Bytes rows{std::accumulate(shape.parts.begin(), shape.parts.end(), std::int64_t{0})};
+    const auto stored = [&](std::int64_t row_multiple, std::int64_t columns) {
+      return (Bytes{align_up(rows.count(), row_multiple)} * columns * shape.experts).count();
+    };
+    const QuantTensor& value = created.at(0);
+    const QuantTensor& scale = created.at(1);
+    push({.name = tensor.name,
+          .layer = layer,
+          .leaf = value.leaf,
+          .dtype = value.dtype,
+          .bytes = bytes_of(value.dtype,
+                            stored(swizzle->value_rows,
+                                   align_up(shape.columns, swizzle->value_columns))),
+          .created = bytes_of(value.dtype, value.elements)});
+    const Bytes as_loaded = bytes_of(scale.dtype, scale.elements);
+    if (swizzle->keeps_scales) {
+      push({tensor.name, scale.suffix, layer, scale.leaf, scale.dtype, as_loaded});
+    }
+    push({.name = tensor.name,
+          .suffix = swizzle->keeps_scales ? "_scale_swizzled" : scale.suffix,
+          .layer = layer,
+          .leaf = scale.leaf,
+          .dtype = scale.dtype,
+          .bytes = bytes_of(scale.dtype,
+                            stored(swizzle->scale_rows, align_up(div_ceil(shape.columns, kPerScale),
+                                                                 swizzle->scale_columns))),
+          .created = swizzle->keeps_scales ? Bytes{0} : as_loaded});
   }
 
   void add_rope(const TensorSpec& tensor, int layer) {

@@ -20,6 +20,25 @@
 
 namespace oomcast::models {
 
+// How the kernel of MXFP4 experts (gpt-oss, DeepSeek V4) keeps them. Sizes are those of one rank.
+struct Fp4Experts {
+  // Created with these multiples of the experts' width and of the hidden size (Marlin: its tiles).
+  std::int64_t width_multiple = 128;
+  std::int64_t hidden_multiple = 256;
+  bool fp32_bias = false;
+  // Rearranged after loading [rows, columns], columns along the summed dimension (Triton's layouts).
+  struct Swizzle {
+    std::int64_t value_rows = 1;
+    std::int64_t value_columns = 1;  // elements
+    std::int64_t scale_rows = 1;
+    std::int64_t scale_columns = 1;  // scales, one per 32 elements
+    bool pads_first = false;         // one more copy: both dimensions are padded before
+    bool pads_scales = false;        // the same of the scales
+    bool keeps_scales = false;       // the scales as loaded stay beside their rearranged copy
+  };
+  std::optional<Swizzle> swizzle = std::nullopt;
+};
+
 struct ShardPlan {
   int tp = 1;
   // Parts that fewer ranks divide, each group of them holding all of it (DP attention); default:
@@ -44,6 +63,7 @@ struct ShardPlan {
   std::string online_quantization = {};
   // Kernels of quantised linears differ by architecture (Hopper's keep zero points unpacked).
   int compute_major = 9;
+  Fp4Experts fp4_experts = {};
   // Layers of each stage when the user gives them (VLLM_PP_LAYER_PARTITION); else the even rule.
   std::vector<int> layers_per_stage = {};
   // Load the vision/audio towers too (vLLM skips them when every modality's limit is 0).
@@ -80,6 +100,9 @@ struct TensorBytes {
   DType dtype = DType::kBFloat16;
   Bytes bytes;  // requested size; the allocator rounds it up to 512 B and more
   bool rope_table = false;
+  // A kernel's own layout replaces the tensor after loading: its size until then; 0: made only
+  // then.
+  std::optional<Bytes> created = std::nullopt;
 };
 // "model.layers.3.self_attn.qkv_proj.weight"
 std::string full_name(const TensorBytes& tensor);
@@ -89,6 +112,8 @@ struct RankWeights {
   Bytes weights;                     // sums by leaf
   Bytes scales;
   Bytes buffers;
+  bool pads_first = false;  // of Fp4Experts::Swizzle
+  bool pads_scales = false;
 
   [[nodiscard]] Bytes total() const { return weights + scales + buffers; }
   // Sum with every tensor rounded up to `granule` (PyTorch's allocator: 512 B).

@@ -48,6 +48,19 @@ models::ShardPlan Deployment::shard(int stage) const {
   plan.whole_shared_experts = dispatch_backend(*this) != "none";
   plan.dtype = dtype;
   plan.compute_major = gpu.compute_major;
+  if (gpu.compute_major == 9) {
+    // Triton's kernels (quantization/mxfp4.py); the layout's multiples are those of a recorded
+    // startup of 0.5.23.
+    plan.fp4_experts = {
+        .width_multiple = 64,
+        .hidden_multiple = 1,
+        .fp32_bias = true,
+        .swizzle = models::Fp4Experts::Swizzle{.value_rows = 256,
+                                               .value_columns = 128,
+                                               .scale_rows = 256,
+                                               .scale_columns = 4,
+                                               .keeps_scales = true}};
+  }
   plan.interleaved_rope_factor = 1;
   plan.towers = !launch.on("language-only") && !launch.on("language-model-only");
   if (!model->quantization) {

@@ -33,7 +33,10 @@ class Builder {
         ++next_rope;
         add_rope_table(tensor, rope);
       } else {
-        created_.push_back({add(created_bytes(tensor), ledger_leaf(tensor.leaf)), &tensor});
+        const Bytes bytes = tensor.created.value_or(tensor.bytes);
+        if (bytes > Bytes{}) {
+          created_.push_back({add(bytes, ledger_leaf(tensor.leaf)), &tensor});
+        }
       }
     }
     if (deployment_.dummy_weights) {
@@ -41,7 +44,7 @@ class Builder {
     }
     quantise_online(tensors);
     absorb_mla();
-    swizzle_experts();
+    swizzle_experts(tensors);
     return std::move(out_);
   }
 
@@ -171,70 +174,37 @@ class Builder {
 
   // ---- MXFP4 experts in Triton's layout for Hopper
 
-  [[nodiscard]] bool swizzles() const {
-    const auto& quantization = deployment_.model->quantization;
-    return quantization && quantization->method == "mxfp4" && deployment_.gpu.compute_major == 9;
-  }
-
-  struct ExpertMatrix {
-    bool gates = false;  // gate and up, or down
-    bool scale = false;
-  };
-  static std::optional<ExpertMatrix> expert_matrix(const TensorBytes& tensor) {
-    const bool first = tensor.name == "mlp.experts.w13.weight";
-    if (!first && tensor.name != "mlp.experts.w2.weight") {
-      return std::nullopt;
-    }
-    return ExpertMatrix{first, !tensor.suffix.empty()};
-  }
-
-  // Rows and columns of one rank's experts, padded to multiples.
-  [[nodiscard]] Bytes expert_bytes(int layer, ExpertMatrix matrix, bool swizzled) const {
-    constexpr std::int64_t kPerScale = 32;
-    const models::FfnSpec& ffn = deployment_.model->layer(layer).ffn;
-    const std::int64_t width =
-        deployment_.ep > 1 ? ffn.expert_width : div_ceil(ffn.expert_width, deployment_.tp);
-    std::int64_t rows = matrix.gates ? 2 * width : deployment_.model->hidden;
-    std::int64_t columns = matrix.gates ? deployment_.model->hidden : width;
-    if (swizzled) {
-      constexpr std::int64_t kRows = 128;
-      rows = align_up(rows, kRows);
-      columns = align_up(columns, matrix.gates ? kRows : 2 * kRows);
-    }
-    const std::int64_t experts =
-        div_ceil(ffn.experts + deployment_.redundant_experts, deployment_.ep);
-    const std::int64_t elements = detail::checked_mul(experts, detail::checked_mul(rows, columns));
-    return Bytes{matrix.scale ? elements / kPerScale : elements / 2};
-  }
-
-  [[nodiscard]] Bytes created_bytes(const TensorBytes& tensor) const {
-    const auto matrix = swizzles() ? expert_matrix(tensor) : std::nullopt;
-    return matrix ? expert_bytes(tensor.layer, *matrix, false) : tensor.bytes;
-  }
-
   // Layer by layer both matrices and their scales are rearranged; then the originals of the
   // matrices go, their scales stay.
-  void swizzle_experts() {
-    if (!swizzles()) {
-      return;
-    }
-    for (std::size_t i = 0; i < created_.size(); ++i) {
-      const auto first = expert_matrix(*created_[i].source);
-      if (!first || first->scale || !first->gates) {
+  void swizzle_experts(const std::vector<TensorBytes>& tensors) {
+    std::vector<std::uint32_t> originals;
+    int layer = -1;
+    const auto end_layer = [&] {
+      for (const std::uint32_t original : originals) {
+        free(original);
+      }
+      originals.clear();
+    };
+    for (const TensorBytes& tensor : tensors) {
+      if (!tensor.created) {
         continue;
       }
-      const int layer = created_[i].source->layer;
-      for (const bool gates : {true, false}) {
-        rearrange(expert_bytes(layer, {gates, false}, true));
-        add(expert_bytes(layer, {gates, true}, true), Leaf::kModelScales);
+      if (tensor.layer != layer) {
+        end_layer();
+        layer = tensor.layer;
+      }
+      if (tensor.dtype == DType::kFloat4) {
+        rearrange(tensor.bytes);
+      } else {
+        add(tensor.bytes, ledger_leaf(tensor.leaf));
       }
       for (const Created& one : created_) {
-        const auto matrix = expert_matrix(*one.source);
-        if (one.source->layer == layer && matrix && !matrix->scale) {
-          free(one.tensor);
+        if (one.source == &tensor) {
+          originals.push_back(one.tensor);
         }
       }
     }
+    end_layer();
   }
 
   // Four elements are packed at a time, in 32 bits: every temporary is as large as the result.

@@ -17,6 +17,7 @@
 #include "sim/engines/vllm/expert_parallel.hpp"
 #include "sim/engines/vllm/host_pool.hpp"
 #include "sim/engines/vllm/kv_transfer.hpp"
+#include "sim/engines/vllm/resident.hpp"
 
 namespace oomcast::vllm {
 namespace {
@@ -817,6 +818,7 @@ models::ShardPlan Deployment::shard(int stage) const {
   plan.unused_kv = rules.unused_kv;
   plan.step_tokens = max_num_batched_tokens.count();
   plan.compute_major = gpu.compute_major;
+  plan.fp4_experts = fp4_experts(*this);
   plan.transformers_backend =
       models::uses_transformers_backend(model->architecture, launch.version);
   if (!model->quantization) {

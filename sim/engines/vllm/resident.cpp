@@ -42,6 +42,44 @@ Bytes sampler_buffer(const Deployment& deployment, std::int64_t rows) {
          detail::checked_mul(static_cast<std::int64_t>(programs), deployment.model->vocabulary);
 }
 
+models::Fp4Experts fp4_experts(const Deployment& deployment) {
+  const auto& quantization = deployment.model->quantization;
+  const int compute = deployment.gpu.compute_major;
+  const StartupRules& rules = deployment.rules;
+  const auto asks_for = [&](const char* variable) {
+    return deployment.launch.variable(variable) == std::optional<std::string>("1");
+  };
+  if (!quantization || quantization->method != "mxfp4" || compute < 9) {
+    return {};  // Marlin
+  }
+  if (compute == 10) {
+    return {.width_multiple = rules.fp4_trtllm_width, .hidden_multiple = 256, .fp32_bias = true};
+  }
+  if (compute == 9 && asks_for("VLLM_USE_FLASHINFER_MOE_MXFP4_BF16")) {
+    return {.width_multiple = 128, .hidden_multiple = 128};
+  }
+  if (compute > rules.fp4_triton_compute || asks_for("VLLM_MXFP4_USE_MARLIN")) {
+    return {};
+  }
+  models::Fp4Experts out{.width_multiple = 64, .hidden_multiple = 1, .fp32_bias = true};
+  models::Fp4Experts::Swizzle swizzle;
+  swizzle.keeps_scales = rules.fp4_triton_keeps_scales;
+  if (compute == 9) {
+    swizzle.pads_first = rules.fp4_triton_pads;
+    swizzle.value_rows = swizzle.pads_first ? 64 : 16;
+    swizzle.value_columns = swizzle.pads_first ? 128 : 64;
+    swizzle.scale_rows = 256;  // 32 rows a warp, of 8
+    swizzle.scale_columns = rules.fp4_triton_scale_columns;
+    swizzle.pads_scales = swizzle.scale_columns > 2;  // beyond what the layout does itself
+  } else {  // Blackwell's: lines of 128 bytes, scales in tiles
+    swizzle.value_columns = 256;
+    swizzle.scale_rows = 128;
+    swizzle.scale_columns = 8;
+  }
+  out.swizzle = swizzle;
+  return out;
+}
+
 kernels::ExpertKernel expert_kernel(const Deployment& deployment) {
   using kernels::ExpertKernel;
   const auto& quantization = deployment.model->quantization;
@@ -50,7 +88,9 @@ kernels::ExpertKernel expert_kernel(const Deployment& deployment) {
   }
   const int compute = deployment.gpu.compute_major;
   if (quantization->method == "mxfp4") {
-    return compute >= 10 ? ExpertKernel::kTrtllmGen : ExpertKernel::kGptOssTriton;
+    return fp4_experts(deployment).swizzle ? ExpertKernel::kGptOssTriton
+           : compute == 10                 ? ExpertKernel::kTrtllmGen
+                                           : ExpertKernel::kMarlin;
   }
   if (quantization->weight_float && quantization->weight_bits == 4) {
     return compute >= 10 ? ExpertKernel::kFlashInferCutlass : ExpertKernel::kMarlin;

@@ -22,6 +22,11 @@ double profile_sampler_units(const Deployment& deployment);
 // The Triton top-k/top-p sampler's buffer, kept once made: min(pow2ceil(min(SM, R)), SM) x V x 4 B.
 Bytes sampler_buffer(const Deployment& deployment, std::int64_t rows);
 
+// How the kernel of gpt-oss' MXFP4 experts stores them: Triton's where the release brings it for
+// the card, TensorRT-LLM's on Blackwell, else Marlin (fused_moe/oracle/mxfp4.py,
+// quantization/mxfp4.py; layouts: third_party/triton_kernels, tensor_details/layout_details).
+models::Fp4Experts fp4_experts(const Deployment& deployment);
+
 // The kernel that runs the experts of this model on this card.
 kernels::ExpertKernel expert_kernel(const Deployment& deployment);
 // Its workspace for `tokens` tokens, shared by all layers and kept.

@@ -62,6 +62,11 @@ StartupRules read_rules(const Version& version) {
   rules.state_kernel_block_is_current = read.boolean("state_kernel_block_is_current");
   rules.long_log_names_model = read.boolean("long_log_names_model");
   rules.interleaved_rope_factor = read.integer("interleaved_rope_factor");
+  rules.fp4_triton_compute = static_cast<int>(read.integer("fp4_triton_compute"));
+  rules.fp4_triton_pads = read.boolean("fp4_triton_pads");
+  rules.fp4_triton_scale_columns = read.integer("fp4_triton_scale_columns");
+  rules.fp4_triton_keeps_scales = read.boolean("fp4_triton_keeps_scales");
+  rules.fp4_trtllm_width = read.integer("fp4_trtllm_width");
   rules.load_max_split = kMiB * read.integer("load_max_split_mib");
   rules.profile_max_split = kMiB * read.integer("profile_max_split_mib");
   rules.torch = read.version("torch");

@@ -61,6 +61,13 @@ struct StartupRules {
   bool state_kernel_block_is_current = false;  // states align to the block size in force
   bool long_log_names_model = false;
   std::int64_t interleaved_rope_factor = 4;  // positions of interleaved multimodal rope tables
+  // MXFP4 experts of gpt-oss: highest compute capability (major) with Triton's kernels, how their
+  // layout pads, whether the scales as loaded stay; width multiple of TensorRT-LLM's kernels.
+  int fp4_triton_compute = 0;
+  bool fp4_triton_pads = false;
+  std::int64_t fp4_triton_scale_columns = 2;
+  bool fp4_triton_keeps_scales = false;
+  std::int64_t fp4_trtllm_width = 256;
   // max_split_size of PyTorch's allocator while loading and in the profile run; 0: as it was.
   Bytes load_max_split;
   Bytes profile_max_split;

@@ -104,8 +104,22 @@ void StepBuilder::make_expert_workspace(OpId id, const FfnSpec& spec) {
 TensorId StepBuilder::experts(const FfnSpec& spec, const std::vector<TensorId>& chosen) {
   const std::vector<TensorId> reads = dispatched(chosen);
   const OpId id = op("fused experts", reads);
-  make_expert_workspace(id, spec);
   const ExpertExchange& exchange = deployment_.exchange;
+  if (exchange.kind == Exchange::kNone &&
+      expert_kernel(deployment_) == kernels::ExpertKernel::kGptOssTriton) {
+    // One call from router to sum (triton_kernel_moe_forward): nothing outlives it.
+    const std::int64_t width =
+        align_up(deployment_.ep > 1 ? spec.expert_width : local(spec.expert_width),
+                 deployment_.shard(0).fp4_experts.width_multiple);
+    const TensorId out = graph_.make(id, per_token("experts' output", "T x H x b", model_.hidden));
+    graph_.make(id, per_token("activated experts", "T x k x I x b", spec.experts_per_token * width,
+                              Leaf::kRuntimeIntermediates));
+    graph_.make(id, per_token("experts' outputs before their sum", "T x k x H x b",
+                              spec.experts_per_token * model_.hidden,
+                              Leaf::kRuntimeIntermediates));
+    return out;
+  }
+  make_expert_workspace(id, spec);
   const bool arrives_quantised =
       exchange.kind == Exchange::kBatched ||
       (exchange.kind == Exchange::kSparse && exchange.payload != comm::Payload::kBf16);
