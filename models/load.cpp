@@ -1,5 +1,7 @@
 #include "models/load.hpp"
 
+#include "models/fp4_conversion.hpp"
+
 namespace oomcast::models {
 namespace {
 
@@ -35,11 +37,11 @@ void allocate_rope_table(Sequence& calls, const TensorBytes& table) {
 }
 
 // Layer by layer the kernel's layout of the experts is made; what it replaces goes after both
-// matrices are done.
+// matrices are done (vLLM oracle/mxfp4.py).
 class KernelLayouts {
  public:
   KernelLayouts(Sequence& calls, const RankWeights& weights)
-      : calls_(calls), pads_first_(weights.pads_first), pads_scales_(weights.pads_scales) {}
+      : calls_(calls), conversion_(weights.swizzle.value_or(Fp4Experts::Swizzle{}), calls) {}
 
   void created(const TensorBytes& tensor) {
     if (layers_.empty() || layers_.back().number != tensor.layer) {
@@ -63,7 +65,7 @@ class KernelLayouts {
         const TensorBytes& values = *layer.tensors[i].tensor;
         const TensorBytes& scales = *layer.tensors[i + 1].tensor;
         if (values.dtype == DType::kFloat4) {
-          swizzle(values.bytes, scales.bytes);
+          conversion_.convert(values, scales);
         }
       }
       for (const Replaced& one : layer.tensors) {
@@ -84,90 +86,8 @@ class KernelLayouts {
     std::vector<Replaced> tensors;
   };
 
-  std::uint32_t copy(Bytes bytes) { return calls_.allocate(bytes, WeightLeaf::kWeights); }
-  // `from` goes once its successor is there.
-  std::uint32_t replace(std::uint32_t from, Bytes bytes) {
-    const std::uint32_t made = copy(bytes);
-    calls_.free(from);
-    return made;
-  }
-
-  // One of the four values that share 32 bits: sign and magnitude are shifted apart.
-  std::uint32_t spread(Bytes wide) {
-    const std::uint32_t value = copy(wide);
-    const std::uint32_t sign = replace(copy(wide), wide);
-    const std::uint32_t magnitude = replace(copy(wide), wide);
-    const std::uint32_t both = copy(wide);
-    calls_.free(sign);
-    calls_.free(magnitude);
-    calls_.free(value);
-    return both;
-  }
-  std::uint32_t spread_pair(Bytes wide) {
-    const std::uint32_t low = spread(wide);
-    const std::uint32_t upper_bits = copy(Bytes{wide.count() / 4});
-    const std::uint32_t high = spread(wide);
-    calls_.free(upper_bits);
-    const std::uint32_t shifted = replace(high, wide);
-    const std::uint32_t both = copy(wide);
-    calls_.free(low);
-    calls_.free(shifted);
-    return both;
-  }
-
-  void swizzle(Bytes values, Bytes scales) {
-    if (!pads_scales_) {
-      swizzle_values(values);
-      swizzle_scales(scales);
-      return;
-    }
-    const std::uint32_t padded = copy(scales);
-    swizzle_values(values);
-    swizzle_scales(scales);
-    calls_.free(padded);
-  }
-
-  // Padded, permuted, then the bits of each four values are interleaved: temporaries are as large
-  // as the result.
-  void swizzle_values(Bytes bytes) {
-    std::uint32_t data = copy(bytes);
-    if (pads_first_) {
-      data = replace(data, bytes);
-    }
-    data = replace(data, bytes);
-    const std::uint32_t first = spread_pair(bytes);
-    const std::uint32_t second = spread_pair(bytes);
-    const std::uint32_t third = spread_pair(bytes);
-    const std::uint32_t fourth = spread_pair(bytes);
-    std::uint32_t out = first;
-    for (int part = 0; part < 2; ++part) {
-      const std::uint32_t shifted = replace(copy(bytes), bytes);
-      const std::uint32_t joined = copy(bytes);
-      calls_.free(shifted);
-      if (out != first) {
-        calls_.free(out);
-      }
-      out = joined;
-    }
-    copy(bytes);
-    calls_.free(out);
-    calls_.free(fourth);
-    calls_.free(third);
-    calls_.free(second);
-    calls_.free(first);
-    calls_.free(data);
-  }
-
-  void swizzle_scales(Bytes bytes) {
-    const std::uint32_t contiguous = replace(copy(bytes), bytes);
-    const std::uint32_t padded = replace(contiguous, bytes);
-    calls_.allocate(bytes, WeightLeaf::kScales);
-    calls_.free(padded);
-  }
-
   Sequence& calls_;
-  bool pads_first_ = false;
-  bool pads_scales_ = false;
+  Fp4Conversion<Sequence> conversion_;
   std::vector<Layer> layers_;
 };
 

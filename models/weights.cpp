@@ -113,10 +113,7 @@ class RankBuilder {
         plan_(plan),
         dtype_(plan.dtype.value_or(spec.dtype)),
         rope_made_(spec.ropes.size(), false) {
-    if (const auto& swizzle = plan.fp4_experts.swizzle) {
-      out_.pads_first = swizzle->pads_first;
-      out_.pads_scales = swizzle->pads_scales;
-    }
+    out_.swizzle = plan.fp4_experts.swizzle;
     if (spec.quantization) {
       if (!spec.quantization->rest_in_16_bits) {
         scheme_ = scheme_of(*spec.quantization);
@@ -238,9 +235,9 @@ class RankBuilder {
 
   // Experts in 4 bits, whatever the rest is in.
   [[nodiscard]] bool fp4_experts() const {
-    return std::any_of(
-        other_schemes_.begin(), other_schemes_.end(),
-        [](const QuantScheme& scheme) { return scheme.kind == QuantScheme::Kind::kMxfp4; });
+    return std::any_of(other_schemes_.begin(), other_schemes_.end(), [](const QuantScheme& scheme) {
+      return scheme.kind == QuantScheme::Kind::kMxfp4;
+    });
   }
   [[nodiscard]] std::int64_t padded(const Extent& extent, std::int64_t elements) const {
     const Fp4Experts& kernel = plan_.fp4_experts;
@@ -290,9 +287,8 @@ class RankBuilder {
           .layer = layer,
           .leaf = value.leaf,
           .dtype = value.dtype,
-          .bytes = bytes_of(value.dtype,
-                            stored(swizzle->value_rows,
-                                   align_up(shape.columns, swizzle->value_columns))),
+          .bytes = bytes_of(value.dtype, stored(swizzle->value_rows,
+                                                align_up(shape.columns, swizzle->value_columns))),
           .created = bytes_of(value.dtype, value.elements)});
     const Bytes as_loaded = bytes_of(scale.dtype, scale.elements);
     if (swizzle->keeps_scales) {

@@ -26,7 +26,8 @@ struct Fp4Experts {
   std::int64_t width_multiple = 128;
   std::int64_t hidden_multiple = 256;
   bool fp32_bias = false;
-  // Rearranged after loading [rows, columns], columns along the summed dimension (Triton's layouts).
+  // Rearranged after loading [rows, columns], columns along the summed dimension (Triton's
+  // layouts).
   struct Swizzle {
     std::int64_t value_rows = 1;
     std::int64_t value_columns = 1;  // elements
@@ -34,6 +35,7 @@ struct Fp4Experts {
     std::int64_t scale_columns = 1;  // scales, one per 32 elements
     bool pads_first = false;         // one more copy: both dimensions are padded before
     bool pads_scales = false;        // the same of the scales
+    bool canonical = false;          // copied into a canonical order first (triton_kernels 3.8)
     bool keeps_scales = false;       // the scales as loaded stay beside their rearranged copy
   };
   std::optional<Swizzle> swizzle = std::nullopt;
@@ -112,8 +114,7 @@ struct RankWeights {
   Bytes weights;                     // sums by leaf
   Bytes scales;
   Bytes buffers;
-  bool pads_first = false;  // of Fp4Experts::Swizzle
-  bool pads_scales = false;
+  std::optional<Fp4Experts::Swizzle> swizzle;  // how `created` experts become what they are
 
   [[nodiscard]] Bytes total() const { return weights + scales + buffers; }
   // Sum with every tensor rounded up to `granule` (PyTorch's allocator: 512 B).

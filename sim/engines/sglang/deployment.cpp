@@ -35,6 +35,20 @@ bool has_mla(const models::ModelSpec& model) {
   return models::has_attention(model, AttentionKind::kMla);
 }
 
+// Triton's kernels (quantization/mxfp4.py; layouts: hopper_value.py and hopper_scale.py of
+// triton_kernels, which comes with the kernel package).
+static models::Fp4Experts hopper_fp4_experts(const StartupRules& rules) {
+  const bool canonical = rules.fp4_canonical_layout;
+  const models::Fp4Experts::Swizzle swizzle{.value_rows = canonical ? 256 : 16,
+                                            .value_columns = canonical ? 128 : 64,
+                                            .scale_rows = 256,
+                                            .scale_columns = rules.fp4_pads_scales ? 4 : 2,
+                                            .pads_scales = rules.fp4_pads_scales,
+                                            .canonical = canonical,
+                                            .keeps_scales = true};
+  return {.width_multiple = 64, .hidden_multiple = 1, .fp32_bias = true, .swizzle = swizzle};
+}
+
 models::ShardPlan Deployment::shard(int stage) const {
   models::ShardPlan plan;
   plan.tp = tp;
@@ -49,17 +63,7 @@ models::ShardPlan Deployment::shard(int stage) const {
   plan.dtype = dtype;
   plan.compute_major = gpu.compute_major;
   if (gpu.compute_major == 9) {
-    // Triton's kernels (quantization/mxfp4.py); the layout's multiples are those of a recorded
-    // startup of 0.5.23.
-    plan.fp4_experts = {
-        .width_multiple = 64,
-        .hidden_multiple = 1,
-        .fp32_bias = true,
-        .swizzle = models::Fp4Experts::Swizzle{.value_rows = 256,
-                                               .value_columns = 128,
-                                               .scale_rows = 256,
-                                               .scale_columns = 4,
-                                               .keeps_scales = true}};
+    plan.fp4_experts = hopper_fp4_experts(rules);
   }
   plan.interleaved_rope_factor = 1;
   plan.towers = !launch.on("language-only") && !launch.on("language-model-only");

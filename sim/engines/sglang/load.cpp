@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 
+#include "models/fp4_conversion.hpp"
 #include "sim/core/error.hpp"
 #include "sim/engines/startup_card.hpp"
 
@@ -172,63 +173,77 @@ class Builder {
     }
   }
 
-  // ---- MXFP4 experts in Triton's layout for Hopper
+  // ---- MXFP4 experts in the layout of Triton's kernels
 
-  // Layer by layer both matrices and their scales are rearranged; then the originals of the
-  // matrices go, their scales stay.
-  void swizzle_experts(const std::vector<TensorBytes>& tensors) {
-    std::vector<std::uint32_t> originals;
-    int layer = -1;
-    const auto end_layer = [&] {
-      for (const std::uint32_t original : originals) {
-        free(original);
-      }
-      originals.clear();
-    };
-    for (const TensorBytes& tensor : tensors) {
-      if (!tensor.created) {
-        continue;
-      }
-      if (tensor.layer != layer) {
-        end_layer();
-        layer = tensor.layer;
-      }
-      if (tensor.dtype == DType::kFloat4) {
-        rearrange(tensor.bytes);
-      } else {
-        add(tensor.bytes, ledger_leaf(tensor.leaf));
-      }
-      for (const Created& one : created_) {
-        if (one.source == &tensor) {
-          originals.push_back(one.tensor);
-        }
-      }
+  struct Sink {
+    Builder& builder;
+    std::uint32_t allocate(Bytes bytes, models::WeightLeaf leaf) const {
+      return builder.add(bytes, ledger_leaf(leaf));
     }
-    end_layer();
+    void free(std::uint32_t tensor) const { builder.free(tensor); }
+  };
+
+  // Layer by layer: biases in fp32, both matrices with their scales, then the originals of both and
+  // the cache go; scales as loaded stay.
+  void swizzle_experts(const std::vector<TensorBytes>& tensors) {
+    const auto& swizzle = deployment_.shard(stage_).fp4_experts.swizzle;
+    for (std::size_t first = 0; first < tensors.size();) {
+      std::size_t end = first + 1;
+      while (end < tensors.size() && tensors[end].layer == tensors[first].layer) {
+        ++end;
+      }
+      const std::vector<const TensorBytes*> replaced = replaced_tensors(tensors, first, end);
+      if (swizzle && !replaced.empty()) {
+        swizzle_layer(replaced, *swizzle);
+        out_.steps.push_back({LoadStep::Kind::kEmptyCache, 0, {}, Leaf::kModelWeights});
+      }
+      first = end;
+    }
   }
 
-  // Four elements are packed at a time, in 32 bits: every temporary is as large as the result.
-  void rearrange(Bytes bytes) {
-    constexpr Leaf kTemporary = Leaf::kRuntimeIntermediates;
-    constexpr int kPacked = 4;
-    const std::uint32_t padded = add(bytes, kTemporary);
-    const std::uint32_t permuted = add(bytes, kTemporary);
-    free(padded);
-    std::vector<std::uint32_t> parts;
-    for (int part = 0; part < kPacked; ++part) {
-      const std::uint32_t wide = add(bytes, kTemporary);
-      const std::uint32_t sign = add(bytes, kTemporary);
-      const std::uint32_t low = add(bytes, kTemporary);
-      parts.push_back(add(bytes, kTemporary));
-      for (const std::uint32_t temporary : {wide, sign, low}) {
-        free(temporary);
+  static std::vector<const TensorBytes*> replaced_tensors(const std::vector<TensorBytes>& tensors,
+                                                          std::size_t first, std::size_t end) {
+    std::vector<const TensorBytes*> out;
+    for (std::size_t i = first; i < end; ++i) {
+      if (tensors[i].created) {
+        out.push_back(&tensors[i]);
       }
     }
-    add(bytes, Leaf::kModelWeights);
-    for (const std::uint32_t part : parts) {
-      free(part);
+    return out;
+  }
+
+  void free_original(const TensorBytes& tensor) {
+    for (const Created& one : created_) {
+      if (one.source == &tensor) {
+        free(one.tensor);
+      }
     }
-    free(permuted);
+  }
+
+  void swizzle_layer(const std::vector<const TensorBytes*>& tensors,
+                     const models::Fp4Experts::Swizzle& swizzle) {
+    Sink sink{*this};
+    models::Fp4Conversion<Sink> conversion(swizzle, sink);
+    for (const TensorBytes* tensor : tensors) {
+      if (tensor->dtype == DType::kFloat32) {
+        add(tensor->bytes, ledger_leaf(tensor->leaf));
+      }
+    }
+    for (const TensorBytes* tensor : tensors) {
+      if (tensor->dtype == DType::kFloat32) {
+        free_original(*tensor);
+      }
+    }
+    for (std::size_t i = 0; i + 1 < tensors.size(); ++i) {
+      if (tensors[i]->dtype == DType::kFloat4) {
+        conversion.convert(*tensors[i], *tensors[i + 1]);
+      }
+    }
+    for (const TensorBytes* tensor : tensors) {
+      if (tensor->dtype != DType::kFloat32) {
+        free_original(*tensor);
+      }
+    }
   }
 
   const Deployment& deployment_;

@@ -12,7 +12,7 @@
 namespace oomcast::sglang {
 
 struct LoadStep {
-  enum class Kind : std::uint8_t { kAllocate, kFree };
+  enum class Kind : std::uint8_t { kAllocate, kFree, kEmptyCache };
   Kind kind = Kind::kAllocate;
   std::uint32_t tensor = 0;  // numbers count the allocations from 0
   Bytes bytes;

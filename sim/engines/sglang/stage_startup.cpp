@@ -243,6 +243,10 @@ bool StageStartup::ready() {
 bool StageStartup::run(const LoadSequence& sequence) {
   loaded_.clear();
   for (const LoadStep& step : sequence.steps) {
+    if (step.kind == LoadStep::Kind::kEmptyCache) {
+      state_.memory.empty_cache();
+      continue;
+    }
     if (step.kind == LoadStep::Kind::kFree) {
       state_.memory.free(loaded_[step.tensor]);
       continue;

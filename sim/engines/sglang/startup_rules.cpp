@@ -115,6 +115,8 @@ StartupRules read_rules(const Version& version) {
   rules.speculative_requests = read.integer("speculative_requests");
   rules.input_registry = read.boolean("input_registry");
   rules.shared_kv_storage = read.boolean("shared_kv_storage");
+  rules.fp4_canonical_layout = read.boolean("fp4_canonical_layout");
+  rules.fp4_pads_scales = read.boolean("fp4_pads_scales");
   rules.fp32_rope_tables = read.boolean("fp32_rope_tables");
   rules.rope_tables_extended = read.boolean("rope_tables_extended");
   rules.expert_locations = read.boolean("expert_locations");

@@ -70,6 +70,8 @@ struct StartupRules {
   std::int64_t speculative_requests = 48;
   bool input_registry = false;     // 48 B of inputs for each pool token
   bool shared_kv_storage = false;  // K and V of a layer are one allocation
+  bool fp4_canonical_layout = false;  // of gpt-oss' experts on Hopper: that of triton_kernels 3.8
+  bool fp4_pads_scales = false;       // each 128 inputs have all their scales
   bool fp32_rope_tables = true;
   bool rope_tables_extended = false;  // to the context length and a margin, before sizing
   bool expert_locations = false;

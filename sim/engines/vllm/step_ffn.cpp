@@ -115,8 +115,7 @@ TensorId StepBuilder::experts(const FfnSpec& spec, const std::vector<TensorId>& 
     graph_.make(id, per_token("activated experts", "T x k x I x b", spec.experts_per_token * width,
                               Leaf::kRuntimeIntermediates));
     graph_.make(id, per_token("experts' outputs before their sum", "T x k x H x b",
-                              spec.experts_per_token * model_.hidden,
-                              Leaf::kRuntimeIntermediates));
+                              spec.experts_per_token * model_.hidden, Leaf::kRuntimeIntermediates));
     return out;
   }
   make_expert_workspace(id, spec);
