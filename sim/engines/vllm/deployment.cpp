@@ -16,6 +16,7 @@
 #include "sim/engines/resolver.hpp"
 #include "sim/engines/vllm/expert_parallel.hpp"
 #include "sim/engines/vllm/host_pool.hpp"
+#include "sim/engines/vllm/kv_packed.hpp"
 #include "sim/engines/vllm/kv_transfer.hpp"
 #include "sim/engines/vllm/resident.hpp"
 
@@ -440,10 +441,9 @@ class Resolver : private LaunchResolver<Deployment> {
         out_.block_override = blocks;
       }
     }
-    out_.prefix_caching =
-        line()
-            .boolean("enable-prefix-caching")
-            .value_or(!models::has_recurrent_state(model()) || out_.rules.recurrent_prefix_caching);
+    out_.prefix_caching = line()
+                              .boolean("enable-prefix-caching")
+                              .value_or(!keeps_states() || out_.rules.recurrent_prefix_caching);
     out_.policy = line().text("scheduling-policy").value_or("fcfs") == "priority"
                       ? SchedulerConfig::Policy::kPriority
                       : SchedulerConfig::Policy::kFcfs;
@@ -459,9 +459,14 @@ class Resolver : private LaunchResolver<Deployment> {
                "a multiple of 16 up to 4096, as attention kernels take");
     }
     out_.runner_v2 = runs_on_v2();
-    if (models::has_recurrent_state(model())) {
+    if (keeps_states()) {
       recurrent_states();
     }
+  }
+
+  // Compressed attention keeps its states in windows.
+  [[nodiscard]] bool keeps_states() const {
+    return models::has_recurrent_state(model()) && !packs_kv(model());
   }
 
   // Blocks grow until a page of attention holds a state (facts: vLLM 4.4).
@@ -549,6 +554,9 @@ class Resolver : private LaunchResolver<Deployment> {
       widest = std::max(widest, layer.attention.head_dim);
       sparse |= layer.attention.mla.indexer_heads > 0;
     }
+    if (models::has_attention(model(), AttentionKind::kCompressed)) {
+      return "FLASHMLA_SPARSE_DSV4";
+    }
     if (out_.expands_latents()) {
       return "FLASH_ATTN";
     }
@@ -575,6 +583,9 @@ class Resolver : private LaunchResolver<Deployment> {
   }
 
   std::int64_t default_block_size() const {
+    if (models::has_attention(model(), AttentionKind::kCompressed)) {
+      return 256;
+    }
     if (out_.attention_backend.rfind("FLASHMLA", 0) == 0) {
       return 64;
     }
@@ -588,7 +599,7 @@ class Resolver : private LaunchResolver<Deployment> {
     if (const auto variable = line().variable("VLLM_USE_V2_MODEL_RUNNER")) {
       return *variable == "1";
     }
-    const bool dense = !has_moe(model()) && !models::has_recurrent_state(model());
+    const bool dense = !has_moe(model()) && !keeps_states();
     const bool listed = contains(out_.rules.runner_v2_architectures, model().architecture);
     switch (out_.rules.runner_v2) {
       case RunnerV2::kNever:
@@ -743,11 +754,6 @@ class Resolver : private LaunchResolver<Deployment> {
           "mixture of experts: expert workspaces follow the Triton kernels' formula and are not "
           "yet "
           "validated for other kernels and versions");
-    }
-    if (models::has_attention(model(), AttentionKind::kCompressed)) {
-      out_.warnings.emplace_back(
-          "compressed attention: its packed KV layout is not modelled, and tokens come out too "
-          "many");
     }
     notes();
   }

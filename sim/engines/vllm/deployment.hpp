@@ -51,13 +51,21 @@ enum class KvFormat {
 struct KvGroupLayout {
   KvGroup group;            // as the scheduler sees it
   std::int64_t layers = 0;  // members, padding excluded
+  Bytes page;               // one block of all members, where their pages differ; else 0
+};
+
+// Pages of several sizes lie side by side in a block: a tuple has one of each.
+struct PackedKv {
+  std::int64_t tuples = 0;  // of a group, padding included
+  Bytes tuple;
 };
 
 // The KV cache of one rank.
 struct KvLayout {
   std::vector<KvGroupLayout> groups;
   std::int64_t group_size = 0;  // page tensors; layers per group, padding included
-  Bytes page;                   // one block of one layer
+  Bytes page;                   // one block of one layer; of all, where their pages differ
+  std::optional<PackedKv> packed;
   [[nodiscard]] Bytes block_bytes() const { return page * group_size; }
 };
 
@@ -112,7 +120,11 @@ struct Deployment : EngineDeployment {
   // The group that a layer's cache belongs to, by what its blocks are.
   [[nodiscard]] KvGroup group_of(const models::KvLayerSpec& layer) const;
   // Bytes one request of `length` tokens can need at most, as the version's own check counts.
+  // Scheduled and not yet settled, at most.
+  [[nodiscard]] Tokens tokens_in_flight() const;
   [[nodiscard]] Bytes kv_needed(const KvLayout& layout, Tokens length) const;
+  // Blocks that a sequence of max_model_len counts for in the logged concurrency.
+  [[nodiscard]] std::int64_t blocks_per_sequence(const KvLayout& layout) const;
   // What decides how many batches are in flight.
   [[nodiscard]] SchedulerConfig pipeline_settings() const;
   // Scheduler settings for a pool of `blocks` blocks.

@@ -53,7 +53,10 @@ class ExchangeReader {
     out_.backend = backend;
     if (fused) {
       out_.kind = Exchange::kSparse;
-      out_.buffers = comm::mega_moe(out_.shape, out_.payload, mixture_.ffn->expert_width);
+      // Sized for a whole batch on every rank (models/deepseek_v4, get_symm_buffer).
+      comm::DispatchShape whole = out_.shape;
+      whole.tokens = deployment_.max_num_batched_tokens.count();
+      out_.buffers = comm::mega_moe(whole, out_.payload, mixture_.ffn->expert_width);
     } else if (backend == "naive" || backend == kAllGather) {
       out_.kind = Exchange::kAllGather;
     } else if (backend.rfind("deepep", 0) == 0) {

@@ -4,6 +4,7 @@
 #include "sim/core/error.hpp"
 #include "sim/engines/vllm/deployment.hpp"
 #include "sim/engines/vllm/host_pool.hpp"
+#include "sim/engines/vllm/kv_packed.hpp"
 #include "sim/engines/vllm/kv_transfer.hpp"
 
 namespace oomcast::vllm {
@@ -139,6 +140,9 @@ Bytes Deployment::state_bytes(const models::KvLayerSpec& layer) const {
 
 // Grouping is the whole model's; each stage then has its own members of every group.
 KvLayout Deployment::kv_layout(int stage) const {
+  if (packs_kv(*model)) {
+    return packed_kv_layout(*this, stage);
+  }
   std::vector<Bucket> buckets;
   for (int owner = 0; owner < pp; ++owner) {
     for (const models::KvLayerSpec& layer : kv_layers(owner)) {
@@ -170,7 +174,7 @@ KvLayout Deployment::kv_layout(int stage) const {
       layers += members_here(bucket.stages);
       block += bucket.page * members_here(bucket.stages);
     }
-    layout.groups = {{buckets.front().group, layers}};
+    layout.groups = {{buckets.front().group, layers, {}}};
     layout.group_size = buckets.size() == 1 ? layers : 1;
     layout.page = buckets.size() == 1 ? buckets.front().page : block;
     return layout;
@@ -195,7 +199,7 @@ KvLayout Deployment::kv_layout(int stage) const {
            j += static_cast<std::size_t>(groups)) {
         here += bucket.stages[j] == stage ? 1 : 0;
       }
-      layout.groups.push_back({bucket.group, here});
+      layout.groups.push_back({bucket.group, here, {}});
       // One page tensor for each member of the largest group, shared by the others.
       layout.group_size = std::max(layout.group_size, here);
     }
@@ -205,20 +209,38 @@ KvLayout Deployment::kv_layout(int stage) const {
   return layout;
 }
 
-Bytes Deployment::kv_needed(const KvLayout& layout, Tokens length) const {
+Tokens Deployment::tokens_in_flight() const {
   const std::int64_t batches =
       rules.window_in_flight_batches ? pipeline_depth(pipeline_settings()) : 1;
-  const Tokens in_flight = max_num_batched_tokens * batches;
+  return max_num_batched_tokens * batches;
+}
+
+Bytes Deployment::kv_needed(const KvLayout& layout, Tokens length) const {
+  const Tokens in_flight = tokens_in_flight();
   Bytes needed;
   for (const KvGroupLayout& member : layout.groups) {
     const std::int64_t blocks =
         blocks_needed(member.group, length, in_flight, checkpoints_prefills());
+    if (layout.packed) {
+      needed += layout.packed->tuple * detail::checked_mul(blocks, layout.packed->tuples);
+      continue;
+    }
     const bool by_layers = layout.groups.size() == 1 || !rules.needed_from_groups;
     const std::int64_t tensors =
         by_layers && layout.group_size != 1 ? member.layers : layout.group_size;
     needed += layout.page * detail::checked_mul(blocks, tensors);
   }
   return needed;
+}
+
+std::int64_t Deployment::blocks_per_sequence(const KvLayout& layout) const {
+  Bytes needed;
+  for (const KvGroupLayout& member : layout.groups) {
+    const Bytes page = layout.packed ? member.page : layout.block_bytes();
+    needed += page * blocks_needed(member.group, max_model_len, tokens_in_flight(),
+                                   checkpoints_prefills());
+  }
+  return div_ceil(needed, layout.packed ? layout.groups.front().page : layout.block_bytes());
 }
 
 SchedulerConfig Deployment::pipeline_settings() const {

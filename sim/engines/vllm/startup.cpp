@@ -7,11 +7,8 @@ namespace oomcast::vllm {
 namespace {
 
 double concurrency(const Deployment& deployment, const KvLayout& layout, Blocks blocks) {
-  Deployment by_groups = deployment;
-  by_groups.rules.needed_from_groups = true;
-  const Bytes one = by_groups.kv_needed(layout, deployment.max_model_len);
   return static_cast<double>(blocks.count()) /
-         static_cast<double>(div_ceil(one, layout.block_bytes()));
+         static_cast<double>(deployment.blocks_per_sequence(layout));
 }
 
 EngineReport make_report(const Deployment& deployment, const std::vector<StageStartup*>& stages,
