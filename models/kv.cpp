@@ -6,7 +6,8 @@ namespace {
 // Gathers the caches of layers in order.
 class Caches {
  public:
-  explicit Caches(const ShardPlan& plan) : tp_(plan.attention_tp.value_or(plan.tp)) {}
+  explicit Caches(const ShardPlan& plan)
+      : tp_(plan.attention_tp.value_or(plan.tp)), draft_tokens_(plan.draft_tokens) {}
 
   void add(const LayerSpec& layer, int number) {
     add(layer.attention, number);
@@ -53,7 +54,7 @@ class Caches {
     const std::int64_t groups =
         state.groups % tp_ == 0 ? state.groups : std::max<std::int64_t>(state.groups, tp_);
     cache.conv_elements = (state.inner + groups * state.group_size) / tp_ *
-                          std::max<std::int64_t>(state.kernel - 1, 0);
+                          std::max<std::int64_t>(state.kernel - 1 + draft_tokens_, 0);
     cache.recurrent_elements = state.heads / tp_ * state.head_rows * state.head_columns;
     cache.recurrent_dtype = state.recurrent_dtype;
   }
@@ -83,6 +84,7 @@ class Caches {
   }
 
   int tp_;
+  std::int64_t draft_tokens_;
   std::vector<KvLayerSpec> out_;
 };
 

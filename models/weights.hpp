@@ -75,6 +75,8 @@ struct ShardPlan {
   bool whole_towers = false;
   // Load the model's own draft layers (MTP) too, on the last stage.
   bool draft = false;
+  // Drafts that a step checks: convolution states keep as many inputs more.
+  std::int64_t draft_tokens = 0;
   // Make projections to keys and values in layers that use another layer's (Gemma 4, 3n): SGLang
   // 0.5.23 and vLLM as of its first release of Gemma 4 do, vLLM 0.33 does not.
   bool unused_kv = true;

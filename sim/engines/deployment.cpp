@@ -28,6 +28,7 @@ constexpr std::array<AssumableBytes, 7> kQuantities = {{
 }};
 constexpr const char* kCompileCache = "compile_cache";
 constexpr const char* kRouting = "expert_routing";
+constexpr const char* kAcceptance = "spec_acceptance";
 
 std::vector<std::string> names() {
   std::vector<std::string> out;
@@ -36,6 +37,7 @@ std::vector<std::string> names() {
   }
   out.emplace_back(kCompileCache);
   out.emplace_back(kRouting);
+  out.emplace_back(kAcceptance);
   return out;
 }
 
@@ -61,6 +63,13 @@ Assumed Assumed::parse(const std::vector<std::string>& texts) {
         out.routing = experts::parse_routing(value);
       } catch (const ConfigError& error) {
         problems.take(error);
+      }
+      continue;
+    }
+    if (name == kAcceptance) {
+      out.spec_acceptance = parse_number(value);
+      if (!out.spec_acceptance || !(*out.spec_acceptance >= 0 && *out.spec_acceptance <= 1)) {
+        problems.add({"command line", "--assume", text, "spec_acceptance=0 to 1", ""});
       }
       continue;
     }

@@ -48,6 +48,7 @@ struct Assumed {
   std::optional<Bytes> graph_executable;      // ... of an instantiated graph besides its nodes
   Residuals residuals;                        // of a calibration
   experts::Routing routing;                   // how tokens choose experts
+  std::optional<double> spec_acceptance;      // of a draft token, if those before it were right
   bool warm_compile_cache = false;
   bool pieces_compiled_before = false;  // kernels are timed again, pieces not compiled again
 

@@ -52,6 +52,7 @@ class Resolver : private LaunchResolver<Deployment> {
     parallelism();
     dtypes();
     model_length();
+    speculation();
     batch_limits();
     features();
     out_.exchange = expert_exchange(out_, problems_);
@@ -72,14 +73,9 @@ class Resolver : private LaunchResolver<Deployment> {
   // Flags that change bytes or decisions in ways not modelled: a plan would be wrong without a
   // word.
   void refuse_what_is_not_modelled() {
-    static constexpr std::array<std::pair<const char*, const char*>, 16> kRefused = {{
-        {"speculative-config", "speculative decoding"},
-        {"spec-method", "speculative decoding"},
-        {"spec-model", "speculative decoding"},
-        {"spec-tokens", "speculative decoding"},
+    static constexpr std::array<std::pair<const char*, const char*>, 11> kRefused = {{
         {"cpu-offload-gb", "weight offloading"},
         {"offload-group-size", "weight offloading"},
-        {"decode-context-parallel-size", "decode context parallelism"},
         {"prefill-context-parallel-size", "prefill context parallelism"},
         {"enable-lora", "LoRA"},
         {"kv-cache-dtype-skip-layers", "a KV cache of mixed dtypes"},
@@ -128,6 +124,11 @@ class Resolver : private LaunchResolver<Deployment> {
   void warn_about_the_rest() {
     static const std::set<std::string, std::less<>> kModelled = {"model",
                                                                  "kv-transfer-config",
+                                                                 "speculative-config",
+                                                                 "spec-method",
+                                                                 "spec-model",
+                                                                 "spec-tokens",
+                                                                 "decode-context-parallel-size",
                                                                  "kv-offloading-size",
                                                                  "kv-offloading-backend",
                                                                  "dtype",
@@ -220,6 +221,7 @@ class Resolver : private LaunchResolver<Deployment> {
     }
     expert_copies();
     micro_batches();
+    context_parallel();
     try {
       models::check_sharding(model(), out_.shard(0));
     } catch (const ConfigError& error) {
@@ -262,6 +264,42 @@ class Resolver : private LaunchResolver<Deployment> {
       return;
     }
     out_.redundant_experts = copies->get<int>();
+  }
+
+  // Each rank of a tensor group that holds the same heads keeps its part of the tokens.
+  void context_parallel() {
+    out_.dcp = static_cast<int>(line().integer("decode-context-parallel-size").value_or(1));
+    if (out_.dcp == 1) {
+      return;
+    }
+    std::int64_t heads = 1;
+    for (const models::LayerSpec& layer : model().layer_kinds) {
+      heads =
+          std::max(heads, layer.attention.kind == AttentionKind::kMla ? std::int64_t{1}
+                                                                      : layer.attention.kv_heads);
+    }
+    const std::int64_t copies = std::max<std::int64_t>(1, out_.tp / heads);
+    if (out_.dcp < 1 || copies % out_.dcp != 0) {
+      complain(
+          "decode-context-parallel-size", std::to_string(out_.dcp),
+          fmt::format("a divisor of {}: ranks that hold the same KV heads (tensor-parallel-size "
+                      "{} over {} heads)",
+                      copies, out_.tp, heads),
+          "");
+      out_.dcp = 1;
+    }
+  }
+
+  void speculation() {
+    out_.speculation = read_speculation(line(), model(), out_.assumptions, problems_);
+    if (out_.speculation) {
+      out_.assumptions.push_back(
+          fmt::format("spec_acceptance = {}: probability that a draft is right if those before it "
+                      "were; replays "
+                      "alone use it{}",
+                      out_.acceptance(),
+                      out_.assumed.spec_acceptance ? "" : " (give --assume spec_acceptance=P)"));
+    }
   }
 
   void dtypes() {
@@ -447,8 +485,9 @@ class Resolver : private LaunchResolver<Deployment> {
     out_.policy = line().text("scheduling-policy").value_or("fcfs") == "priority"
                       ? SchedulerConfig::Policy::kPriority
                       : SchedulerConfig::Policy::kFcfs;
-    const bool async_default =
-        out_.rules.async_by_default && !(out_.pp > 1 && !line().at_least(0, 15));
+    const bool async_default = out_.rules.async_by_default &&
+                               !(out_.pp > 1 && !line().at_least(0, 15)) &&
+                               (!out_.speculation || out_.speculation->works_ahead());
     out_.async_scheduling = line().boolean("async-scheduling").value_or(async_default);
     out_.attention_backend = backend();
     out_.block_size = Tokens{line().integer("block-size").value_or(default_block_size())};
@@ -674,7 +713,8 @@ class Resolver : private LaunchResolver<Deployment> {
     }
     std::int64_t limit =
         out_.gpu.compute_major == 10 ? out_.rules.capture_limit_blackwell : std::int64_t{512};
-    limit = std::min(limit, detail::checked_mul(out_.max_num_seqs, 2));
+    const std::int64_t decode_tokens = 1 + (out_.speculation ? out_.speculation->tokens : 0);
+    limit = std::min(limit, detail::checked_mul(out_.max_num_seqs, 2 * decode_tokens));
     if (model().architecture == "GptOssForCausalLM") {
       constexpr std::int64_t kModelsOwnLimit = 1024;  // its class sets the list
       limit = kModelsOwnLimit;
@@ -808,6 +848,11 @@ bool Deployment::flashinfer_delta_net() const {
   return delta_net && gpu.compute_major == 9 && (asked.empty() || asked == "flashinfer");
 }
 
+double Deployment::acceptance() const {
+  constexpr double kUsual = 0.7;
+  return assumed.spec_acceptance.value_or(kUsual);
+}
+
 models::ShardPlan Deployment::shard(int stage) const {
   models::ShardPlan plan;
   plan.tp = tp;
@@ -824,6 +869,10 @@ models::ShardPlan Deployment::shard(int stage) const {
   plan.unused_kv = rules.unused_kv;
   plan.step_tokens = max_num_batched_tokens.count();
   plan.compute_major = gpu.compute_major;
+  if (speculation) {
+    plan.draft = speculation->own_layers;
+    plan.draft_tokens = speculation->tokens;
+  }
   plan.fp4_experts = fp4_experts(*this);
   plan.transformers_backend =
       models::uses_transformers_backend(model->architecture, launch.version);
@@ -853,6 +902,14 @@ OrderedJson Deployment::resolved() const {
   OrderedJson out;
   out["model_runner"] = runner_v2 ? "v2" : "v1";
   out["attention_backend"] = attention_backend;
+  if (dcp > 1) {
+    out["decode_context_parallel_size"] = dcp;
+  }
+  if (speculation) {
+    out["speculation"] = {{"method", speculation->name},
+                          {"num_speculative_tokens", speculation->tokens},
+                          {"acceptance", acceptance()}};
+  }
   out["gpu_memory_utilization"] = gpu_memory_utilization;
   out["max_num_seqs"] = max_num_seqs;
   out["max_num_batched_tokens"] = max_num_batched_tokens.count();

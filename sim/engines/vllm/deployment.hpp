@@ -18,6 +18,7 @@
 #include "sim/core/units.hpp"
 #include "sim/engines/deployment.hpp"
 #include "sim/engines/vllm/scheduler_config.hpp"
+#include "sim/engines/vllm/speculation.hpp"
 #include "sim/engines/vllm/startup_rules.hpp"
 #include "sim/launch/launch.hpp"
 
@@ -74,6 +75,7 @@ struct Deployment : EngineDeployment {
 
   bool runner_v2 = false;
   int redundant_experts = 0;  // copies that EPLB places
+  int dcp = 1;                // ranks of a tensor group that share the tokens of a sequence
   int micro_batches = 1;      // of a step that is split to overlap dispatch and compute
   std::string attention_backend;
   std::int64_t max_num_seqs = 0;
@@ -84,8 +86,9 @@ struct Deployment : EngineDeployment {
   Tokens state_block;  // tokens that one state of a recurrent layer stands for
   models::DType state_dtype = models::DType::kBFloat16;  // of convolution states
   std::optional<models::DType> recurrent_dtype;          // where a flag sets it
-  std::optional<Bytes> kv_cache_memory;                  // --kv-cache-memory-bytes
-  std::optional<std::int64_t> block_override;            // --num-gpu-blocks-override
+  std::optional<Speculation> speculation;
+  std::optional<Bytes> kv_cache_memory;        // --kv-cache-memory-bytes
+  std::optional<std::int64_t> block_override;  // --num-gpu-blocks-override
   Tokens block_size{16};
   bool enforce_eager = false;
   CudagraphMode cudagraph_mode = CudagraphMode::kFullAndPiecewise;
@@ -99,6 +102,8 @@ struct Deployment : EngineDeployment {
   [[nodiscard]] OrderedJson resolved() const override;
   [[nodiscard]] std::vector<Knob> knobs() const override;
 
+  // Probability that a draft token is right if those before it were.
+  [[nodiscard]] double acceptance() const;
   [[nodiscard]] int ranks() const { return tp * pp; }  // of one engine
   // Tokens of all replicas travel to the ranks that hold their experts.
   [[nodiscard]] bool exchanges_tokens() const { return ep > 1 && dp > 1; }
@@ -119,9 +124,13 @@ struct Deployment : EngineDeployment {
   [[nodiscard]] Bytes state_bytes(const models::KvLayerSpec& layer) const;
   // The group that a layer's cache belongs to, by what its blocks are.
   [[nodiscard]] KvGroup group_of(const models::KvLayerSpec& layer) const;
-  // Bytes one request of `length` tokens can need at most, as the version's own check counts.
+  // Of a sequence, what one rank of those that share its tokens keeps.
+  [[nodiscard]] Tokens own_part(Tokens length) const;
+  // Drafts that need the target's last hidden state: prefix hits end a block earlier.
+  [[nodiscard]] bool drops_last_hit() const;
   // Scheduled and not yet settled, at most.
   [[nodiscard]] Tokens tokens_in_flight() const;
+  // Bytes one request of `length` tokens can need at most, as the version's own check counts.
   [[nodiscard]] Bytes kv_needed(const KvLayout& layout, Tokens length) const;
   // Blocks that a sequence of max_model_len counts for in the logged concurrency.
   [[nodiscard]] std::int64_t blocks_per_sequence(const KvLayout& layout) const;

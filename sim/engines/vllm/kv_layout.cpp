@@ -17,6 +17,7 @@ struct Bucket {
   KvGroup group;
   Bytes page;
   std::vector<int> stages;  // of each member, in layer order
+  std::int64_t drafts = 0;  // of them, at the end: the drafter's
 };
 
 // Pages of different sizes become equal: by longer blocks where they divide the largest, else by
@@ -67,9 +68,23 @@ std::int64_t blocks_needed(const KvGroup& group, Tokens length, Tokens in_flight
 }  // namespace
 
 std::vector<models::KvLayerSpec> Deployment::kv_layers(int stage) const {
+  std::vector<models::KvLayerSpec> all = models::kv_layers(*model, shard(stage));
+  if (speculation && stage == pp - 1) {
+    std::vector<models::KvLayerSpec> drafts;
+    if (speculation->own_layers) {
+      drafts = models::draft_kv_layers(*model, shard(stage));
+    } else if (speculation->draft) {
+      drafts = models::kv_layers(*speculation->draft, {.tp = tp});
+      for (models::KvLayerSpec& layer : drafts) {
+        layer.layer += model->layer_count();
+      }
+    }
+    all.insert(all.end(), drafts.begin(), drafts.end());
+  }
   std::vector<models::KvLayerSpec> out;
-  for (models::KvLayerSpec layer : models::kv_layers(*model, shard(stage))) {
-    if (layer.kind == AttentionKind::kMla && expands_latents()) {
+  for (models::KvLayerSpec layer : all) {
+    if (layer.kind == AttentionKind::kMla && layer.layer < model->layer_count() &&
+        expands_latents()) {
       const models::AttentionSpec& attention = model->layer(layer.layer).attention;
       layer.kind = AttentionKind::kFull;
       layer.kv_heads = std::max<std::int64_t>(1, attention.heads / tp);
@@ -98,6 +113,7 @@ KvGroup Deployment::group_of(const models::KvLayerSpec& layer) const {
       group.type = KvGroup::Type::kMamba;
       group.mamba_mode = state_cache == StateCache::kAligned ? KvGroup::MambaMode::kAlign
                                                              : KvGroup::MambaMode::kNone;
+      group.speculative_blocks = speculation ? speculation->tokens : 0;
     }
   } else if (hybrid && layer.kind == AttentionKind::kSlidingWindow) {
     group.type = KvGroup::Type::kSlidingWindow;
@@ -156,6 +172,7 @@ KvLayout Deployment::kv_layout(int stage) const {
         same = buckets.insert(buckets.end(), {group, page, {}});
       }
       same->stages.push_back(owner);
+      same->drafts += layer.layer >= model->layer_count() ? 1 : 0;
     }
   }
   OOMCAST_CHECK(!buckets.empty(), "{} has no KV layers", model->name);
@@ -175,6 +192,7 @@ KvLayout Deployment::kv_layout(int stage) const {
       block += bucket.page * members_here(bucket.stages);
     }
     layout.groups = {{buckets.front().group, layers, {}}};
+    layout.groups.front().group.eagle = drops_last_hit();
     layout.group_size = buckets.size() == 1 ? layers : 1;
     layout.page = buckets.size() == 1 ? buckets.front().page : block;
     return layout;
@@ -200,6 +218,10 @@ KvLayout Deployment::kv_layout(int stage) const {
         here += bucket.stages[j] == stage ? 1 : 0;
       }
       layout.groups.push_back({bucket.group, here, {}});
+      // The engine marks the group of the last layer.
+      const auto last = static_cast<std::int64_t>(bucket.stages.size()) - 1;
+      layout.groups.back().group.eagle =
+          drops_last_hit() && bucket.drafts > 0 && last % groups == i;
       // One page tensor for each member of the largest group, shared by the others.
       layout.group_size = std::max(layout.group_size, here);
     }
@@ -207,6 +229,12 @@ KvLayout Deployment::kv_layout(int stage) const {
   // With one stage the padding of short groups counts as members.
   layout.group_size = pp == 1 ? group_size : layout.group_size;
   return layout;
+}
+
+Tokens Deployment::own_part(Tokens length) const { return Tokens{div_ceil(length.count(), dcp)}; }
+
+bool Deployment::drops_last_hit() const {
+  return speculation && speculation->method == SpecDecode::Method::kEagle;
 }
 
 Tokens Deployment::tokens_in_flight() const {
@@ -220,7 +248,7 @@ Bytes Deployment::kv_needed(const KvLayout& layout, Tokens length) const {
   Bytes needed;
   for (const KvGroupLayout& member : layout.groups) {
     const std::int64_t blocks =
-        blocks_needed(member.group, length, in_flight, checkpoints_prefills());
+        blocks_needed(member.group, own_part(length), in_flight, checkpoints_prefills());
     if (layout.packed) {
       needed += layout.packed->tuple * detail::checked_mul(blocks, layout.packed->tuples);
       continue;
@@ -237,7 +265,7 @@ std::int64_t Deployment::blocks_per_sequence(const KvLayout& layout) const {
   Bytes needed;
   for (const KvGroupLayout& member : layout.groups) {
     const Bytes page = layout.packed ? member.page : layout.block_bytes();
-    needed += page * blocks_needed(member.group, max_model_len, tokens_in_flight(),
+    needed += page * blocks_needed(member.group, own_part(max_model_len), tokens_in_flight(),
                                    checkpoints_prefills());
   }
   return div_ceil(needed, layout.packed ? layout.groups.front().page : layout.block_bytes());
@@ -262,6 +290,10 @@ SchedulerConfig Deployment::scheduler_config(Blocks blocks) const {
   config.groups.clear();
   for (const KvGroupLayout& member : kv_layout(0).groups) {
     config.groups.push_back(member.group);
+    config.groups.back().block_size = member.group.block_size * dcp;  // tokens of all its ranks
+  }
+  if (speculation) {
+    config.spec = scheduler_speculation(*speculation, acceptance());
   }
   config.enable_prefix_caching = prefix_caching;
   config.enable_chunked_prefill = chunked_prefill;

@@ -156,6 +156,11 @@ KvLayout packed_kv_layout(const Deployment& deployment, int stage) {
       add_layer(deployment, deployment.model->layer(i).attention, owner, full, windows);
     }
   }
+  if (deployment.speculation && deployment.speculation->own_layers) {
+    for (const models::LayerSpec& layer : deployment.model->draft_layers) {
+      add_layer(deployment, layer.attention, deployment.pp - 1, full, windows);
+    }
+  }
   OOMCAST_CHECK(!full.empty(), "{} has no compressed layers", deployment.model->name);
   // Alike windows, in the order of their first layer.
   std::vector<std::vector<Member>> alike;

@@ -172,6 +172,11 @@ std::vector<opgraph::LiveTensor> runner_buffers(const Deployment& deployment, St
   };
   const std::int64_t b = element_bytes(deployment);
   add("input_ids, positions, request indices", "T x (4 + 8 + 8)", Leaf::kModelBuffers, tokens * 20);
+  if (deployment.speculation && deployment.speculation->method != SpecDecode::Method::kNgram &&
+      role.last) {
+    add("drafter's inputs and hidden states", "T x (4 + 8 + H x b)", Leaf::kModelBuffers,
+        detail::checked_mul(tokens, 12 + hidden * b));
+  }
   if (deployment.runner_v2 && !role.last) {
     add("hidden states for the next stage", "T x H x b", Leaf::kModelBuffers,
         detail::checked_mul(tokens, hidden) * b);

@@ -207,9 +207,22 @@ bool StageStartup::load() {
 }
 
 bool StageStartup::load_weights() {
+  const models::ShardPlan plan = deployment_.shard(state_.stage);
+  if (!make_tensors(models::weights_on_rank(*deployment_.model, plan))) {
+    return false;
+  }
+  const auto& speculation = deployment_.speculation;
+  if (speculation && speculation->draft && state_.role.last &&
+      !make_tensors(draft_weights(*speculation, plan))) {
+    return false;
+  }
+  card_.seen();
+  return true;
+}
+
+bool StageStartup::make_tensors(const models::RankWeights& weights) {
   std::vector<CardMemory::Tensor> tensors;
-  for (const models::LoadCall& call : models::load_sequence(
-           models::weights_on_rank(*deployment_.model, deployment_.shard(state_.stage)))) {
+  for (const models::LoadCall& call : models::load_sequence(weights)) {
     if (call.kind == models::LoadCall::Kind::kFree) {
       state_.memory.free(tensors[call.tensor]);
       continue;
@@ -222,7 +235,6 @@ bool StageStartup::load_weights() {
     }
     tensors.push_back(*made);
   }
-  card_.seen();
   return true;
 }
 

@@ -56,6 +56,7 @@ class StageStartup {
 
   // Pieces of phases.
   bool load_weights();
+  bool make_tensors(const models::RankWeights& weights);
   bool run_profile(const opgraph::StepShape& shape);
   GraphCapture& graphs();
   bool trial_capture();

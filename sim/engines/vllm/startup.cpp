@@ -56,7 +56,7 @@ EngineReport make_report(const Deployment& deployment, const std::vector<StageSt
         deployment.rules.report_by_concurrency
             ? static_cast<std::int64_t>(*report.max_concurrency *
                                         static_cast<double>(deployment.max_model_len.count()))
-            : blocks.count() / groups * smallest_block;
+            : blocks.count() / groups * smallest_block * deployment.dcp;
     report.max_running_requests = deployment.max_num_seqs;
   }
   if (served && !deployment.capture_sizes.empty()) {
