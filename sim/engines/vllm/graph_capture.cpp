@@ -35,15 +35,22 @@ std::vector<std::int64_t> descending(std::vector<std::int64_t> sizes) {
   return sizes;
 }
 
-Bytes driver_bytes(const Deployment& deployment, GraphMode mode, int layers) {
+Bytes driver_bytes(const Deployment& deployment, GraphMode mode, models::LayerRange range) {
   const StartupRules& rules = deployment.rules;
+  const std::int64_t layers = range.end - range.begin;
+  std::int64_t mixtures = 0;
+  for (int i = range.begin; i < range.end; ++i) {
+    mixtures += deployment.model->layer(i).ffn.kind == models::FfnKind::kMoe ? 1 : 0;
+  }
   const Bytes node = deployment.assumed.graph_node.value_or(rules.graph_node);
   const Bytes executable = deployment.assumed.graph_executable.value_or(rules.graph_executable);
   // Pieces lie before, between and after the attention calls.
-  const Bytes nodes_and_executables =
-      mode == GraphMode::kFull ? executable + node * (rules.graph_nodes_per_layer_full * layers)
-                               : (executable + node * rules.graph_nodes_per_piece) * (layers + 1);
-  return align_up(nodes_and_executables, allocator::kDriverUnit);
+  const bool full = mode == GraphMode::kFull;
+  const std::int64_t graphs = full ? 1 : layers + 1;
+  const std::int64_t nodes =
+      (full ? rules.graph_nodes_per_layer_full * layers : rules.graph_nodes_per_piece * graphs) +
+      rules.graph_nodes_per_mixture * mixtures;
+  return align_up(executable * graphs + node * nodes, allocator::kDriverUnit);
 }
 
 opgraph::StepShape decode_shape(std::int64_t size) { return {size, size, size}; }
@@ -61,15 +68,14 @@ CapturePrograms::CapturePrograms(const Deployment& deployment, int stage)
     full_.emplace(capture_program(deployment, stage, AttentionRun::kSplits, false));
   }
   const models::LayerRange range = models::stage_layers(*deployment.model, deployment.shard(stage));
-  const int layers = range.end - range.begin;
   if (has_piecewise(deployment.cudagraph_mode) && !deployment.capture_sizes.empty()) {
     modes_.push_back({GraphMode::kPiecewise, descending(deployment.capture_sizes),
-                      driver_bytes(deployment, GraphMode::kPiecewise, layers)});
+                      driver_bytes(deployment, GraphMode::kPiecewise, range)});
   }
   const auto full = deployment.full_capture_sizes();
   if (!full.empty()) {
     modes_.push_back(
-        {GraphMode::kFull, descending(full), driver_bytes(deployment, GraphMode::kFull, layers)});
+        {GraphMode::kFull, descending(full), driver_bytes(deployment, GraphMode::kFull, range)});
   }
 }
 

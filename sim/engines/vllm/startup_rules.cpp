@@ -80,6 +80,7 @@ StartupRules read_rules(const Version& version) {
   rules.graph_node = kKiB * read.measured("graph_node_kib", notes);
   rules.graph_executable = kKiB * read.measured("graph_executable_kib", notes);
   rules.graph_nodes_per_layer_full = read.measured("graph_nodes_per_layer_full", notes);
+  rules.graph_nodes_per_mixture = read.measured("graph_nodes_per_mixture", notes);
   rules.graph_nodes_per_piece = read.measured("graph_nodes_per_piece", notes);
   rules.flashinfer_delta_net = kMiB * read.measured("flashinfer_delta_net_mib", notes);
   rules.runner_v2_resident = kMiB * read.measured("runner_v2_resident_mib", notes);
