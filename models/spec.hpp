@@ -186,6 +186,18 @@ struct LayerSpec {
 
 // An encoder of images or sound with its projector: groups of tensors in creation order, each as
 // often as there are layers like it. Every pipeline stage makes it.
+// What a pass of an image encoder depends on, where it is known.
+struct EncoderRun {
+  std::int64_t width = 0;
+  std::int64_t ffn = 0;
+  bool gated = false;
+  bool rotary = false;  // rotary positions, computed for every image
+  std::int64_t patch_values = 0;
+  std::int64_t image_patches = 0;       // of the largest image that its processor makes by default
+  std::int64_t image_tokens = 0;        // that the language model sees of it
+  std::int64_t embeddings_a_token = 1;  // several where inner layers are tapped
+};
+
 struct Tower {
   struct Group {
     std::int64_t count = 1;
@@ -193,6 +205,7 @@ struct Tower {
   };
   Component component = Component::kVision;
   std::vector<Group> groups;
+  std::optional<EncoderRun> run = std::nullopt;
 };
 
 // ---- The whole model ---------------------------------------------------------------------------

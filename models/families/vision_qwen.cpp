@@ -19,6 +19,21 @@ Patches read_patches(const Config& tower, std::int64_t patch, std::int64_t frame
   return {channels * depth * side * side, merge * merge};
 }
 
+// The largest image: as many tokens as the processors of the family allow by default
+// (preprocessor_config.json: 12,845,056 pixels at 28 x 28 a token, 16,777,216 at 32 x 32).
+EncoderRun native_run(const EncoderLayers& layers, const Patches& patches) {
+  constexpr std::int64_t kMostTokens = 16'384;
+  EncoderRun run;
+  run.width = layers.width;
+  run.ffn = layers.ffn;
+  run.gated = layers.gated;
+  run.rotary = true;
+  run.patch_values = patches.pixels;
+  run.image_tokens = kMostTokens;
+  run.image_patches = kMostTokens * patches.merged;
+  return run;
+}
+
 // Norm, then a feed-forward over the merged patches into the language model's width.
 void write_merger(TowerWriter& tower, std::int64_t norm_width, bool norm_bias,
                   std::int64_t merged_width, std::int64_t out) {
@@ -49,6 +64,7 @@ void add_qwen2_vision(const Config& /*config*/, const Config& tower, ModelSpec& 
   write_merger(writer, layers.width, true, layers.width * patches.merged,
                tower.plain({"hidden_size"}, spec.hidden, {1, kMostHidden}));
   spec.towers.push_back(writer.take());
+  spec.towers.back().run = native_run(layers, patches);
 }
 
 void add_qwen25_vision(const Config& /*config*/, const Config& tower, ModelSpec& spec) {
@@ -65,6 +81,7 @@ void add_qwen25_vision(const Config& /*config*/, const Config& tower, ModelSpec&
   write_merger(writer, layers.width, false, layers.width * patches.merged,
                tower.plain({"out_hidden_size"}, spec.hidden, {1, kMostHidden}));
   spec.towers.push_back(writer.take());
+  spec.towers.back().run = native_run(layers, patches);
 }
 
 // Qwen3-VL also feeds three inner layers' outputs to the language model, each through a merger of
@@ -97,6 +114,8 @@ void add_qwen3_vision(const Config& /*config*/, const Config& tower, ModelSpec& 
     write_merger(writer, merged, true, merged, out);
   }
   spec.towers.push_back(writer.take());
+  spec.towers.back().run = native_run(layers, patches);
+  spec.towers.back().run->embeddings_a_token = 1 + mergers;
 }
 
 // intermediate_size is the merger's; the layers' feed-forward is as wide as the language model.

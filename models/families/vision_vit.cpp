@@ -57,12 +57,20 @@ EncoderLayers write_clip(TowerWriter& writer, const Config& tower) {
 
 }  // namespace
 
-void add_gemma3_vision(const Config& /*config*/, const Config& tower, ModelSpec& spec) {
+void add_gemma3_vision(const Config& config, const Config& tower, ModelSpec& spec) {
   TowerWriter writer(Component::kVision);
   const EncoderLayers layers = write_siglip(writer, tower, 896);
   writer.table("multi_modal_projector.mm_input_projection_weight", layers.width, spec.hidden);
   writer.norm("multi_modal_projector.mm_soft_emb_norm.weight", {}, layers.width);
   spec.towers.push_back(writer.take());
+  const std::int64_t side = grid_side(tower, 896, 14);
+  EncoderRun run;
+  run.width = layers.width;
+  run.ffn = layers.ffn;
+  run.patch_values = patch_values(tower, 14);
+  run.image_patches = side * side;
+  run.image_tokens = config.class_default({"mm_tokens_per_image"}, 256, {1, 65536});
+  spec.towers.back().run = run;
 }
 
 // The projector sees the outputs of one layer, or of several side by side.

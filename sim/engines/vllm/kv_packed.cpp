@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "models/attention_kinds.hpp"
 #include "sim/core/error.hpp"
 
 namespace oomcast::vllm {

@@ -12,6 +12,7 @@
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
 #include "sim/engines/startup_tag.hpp"
+#include "sim/engines/vllm/encoder_profile.hpp"
 #include "sim/engines/vllm/host_pool.hpp"
 #include "sim/engines/vllm/kv_transfer.hpp"
 #include "sim/engines/vllm/program_run.hpp"
@@ -245,8 +246,22 @@ bool StageStartup::profile() {
   allocated_at_profile_ = card_.allocated();
   highest_allocated_ = allocated_at_profile_;
   profiling_ = true;
+  const auto images = encoder_batch(deployment_);
+  if (images && !run(opgraph::Program(encoder_graph(deployment_)), {images->patches, 0, 0})) {
+    return false;
+  }
+  std::optional<CardMemory::Tensor> embeddings;
+  if (images) {
+    embeddings = card_.make(Leaf::kRuntimeActivations, images->embeddings);
+    if (!embeddings) {
+      return false;
+    }
+  }
   if (!run_profile({tokens.count(), sampled_rows(), sampled_rows()})) {
     return false;
+  }
+  if (embeddings) {
+    state_.memory.free(*embeddings);
   }
   profiling_ = false;
   if (deployment_.runner_v2) {

@@ -52,6 +52,7 @@ StartupRules read_rules(const Version& version) {
   rules.cublas_before_snapshot = read.boolean("cublas_before_snapshot");
   rules.group_size_ratio = read.number("group_size_ratio");
   rules.window_in_flight_batches = read.boolean("window_in_flight_batches");
+  rules.profiles_encoder_v2 = read.boolean("profiles_encoder_v2");
   rules.packs_by_tuples = read.boolean("packs_by_tuples");
   rules.pads_pages = read.boolean("pads_pages");
   rules.recurrent_prefix_caching = read.boolean("recurrent_prefix_caching");

@@ -51,6 +51,7 @@ struct StartupRules {
   bool cublas_before_snapshot = false;
   double group_size_ratio = 1.0;
   bool window_in_flight_batches = false;
+  bool profiles_encoder_v2 = false;       // the second runner's profile has images
   bool packs_by_tuples = false;           // a block of packed pages has as many of each size
   bool pads_pages = false;                // attention pages that do not divide the largest
   bool recurrent_prefix_caching = false;  // by default

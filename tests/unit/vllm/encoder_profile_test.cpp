@@ -1,0 +1,62 @@
+// The vision encoder's pass of the profile run, on paper.
+#include "sim/engines/vllm/encoder_profile.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "sim/run/plan.hpp"
+
+namespace oomcast::vllm {
+namespace {
+
+Deployment resolved(const std::string& line, const std::string& version = "0.19.0") {
+  DeploymentInput input;
+  input.launch_line = "vllm serve " + line;
+  input.gpu = "H100-80GB";
+  input.engine_version = version;
+  return std::move(*resolve_input(input).as<vllm::Deployment>());
+}
+
+Bytes highest(const Deployment& deployment) {
+  const opgraph::Program program(encoder_graph(deployment));
+  const opgraph::StepShape shape{encoder_batch(deployment)->patches, 0, 0};
+  Bytes most;
+  for (std::uint32_t op = 0; op < program.steps().size(); ++op) {
+    most = std::max(most, program.live_set(opgraph::OpId{op}, shape).bytes());
+  }
+  return most;
+}
+
+// One image of 16,384 tokens, 65,536 patches of 1536 values; the encoder is 1024 wide. When
+// attention's output is projected: pixels, hidden states, positions, normed, 3 widths of queries,
+// keys and values, 2 copied, 2 rotated, context and output.
+TEST(EncoderProfile, QwenHoldsElevenWidthsBesidePixelsAndPositions) {
+  const Deployment deployment = resolved("Qwen/Qwen3.5-4B");
+  const auto batch = encoder_batch(deployment);
+  ASSERT_TRUE(batch);
+  EXPECT_EQ(batch->images, 1);
+  EXPECT_EQ(batch->patches, 65'536);
+  EXPECT_EQ(batch->embeddings, Bytes{16'384LL * 2560 * 2});
+  EXPECT_EQ(highest(deployment), Bytes{65'536LL * (1536 + 12 * 1024) * 2});
+}
+
+// As many images of 256 tokens as the batch has room for, 4096 patches each; the feed-forward is
+// 4304 wide: pixels, hidden states, normed, inner, activated and output.
+TEST(EncoderProfile, GemmaFillsTheBatchWithImages) {
+  const Deployment deployment =
+      resolved("google/gemma-3-27b-it --max-num-batched-tokens 16384 --max-num-seqs 256");
+  const auto batch = encoder_batch(deployment);
+  ASSERT_TRUE(batch);
+  EXPECT_EQ(batch->images, 64);
+  EXPECT_EQ(highest(deployment), Bytes{64LL * 4096 * (588 + 3 * 1152 + 2 * 4304) * 2});
+}
+
+TEST(EncoderProfile, NothingIsEncodedWhereImagesAreOff) {
+  EXPECT_FALSE(encoder_batch(resolved("Qwen/Qwen3.5-4B --language-model-only")));
+  EXPECT_FALSE(encoder_batch(resolved("Qwen/Qwen3.5-4B --skip-mm-profiling")));
+  EXPECT_FALSE(encoder_batch(resolved("meta-llama/Llama-3.1-8B-Instruct")));
+}
+
+}  // namespace
+}  // namespace oomcast::vllm
