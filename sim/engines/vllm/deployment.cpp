@@ -634,9 +634,27 @@ class Resolver : private LaunchResolver<Deployment> {
     return out_.attention_backend == "FLASHINFER_MLA" ? 32 : 16;
   }
 
+  // What sends a launch back to the first runner (vllm/config/vllm.py,
+  // _get_v2_model_runner_unsupported_features of 0.26, 0.29 and 0.33).
+  bool first_runner_alone_can() const {
+    const auto& drafts = out_.speculation;
+    if (drafts && drafts->name == "suffix") {
+      return true;
+    }
+    if (line().at_least(0, 30)) {
+      return false;
+    }
+    const bool draft_alone = drafts && drafts->method != SpecDecode::Method::kEagle;
+    const bool eagle3_stages = drafts && drafts->name == "eagle3" && out_.pp > 1;
+    return draft_alone || eagle3_stages || line().on("enable-dbo");
+  }
+
   bool runs_on_v2() const {
     if (const auto variable = line().variable("VLLM_USE_V2_MODEL_RUNNER")) {
       return *variable == "1";
+    }
+    if (first_runner_alone_can()) {
+      return false;
     }
     const bool dense = !has_moe(model()) && !keeps_states();
     const bool listed = contains(out_.rules.runner_v2_architectures, model().architecture);
@@ -835,8 +853,11 @@ bool Deployment::expands_latents() const {
 }
 
 bool Deployment::checkpoints_prefills() const {
-  return rules.prefill_checkpoints && state_cache == StateCache::kAligned &&
-         (flashinfer_delta_net() || models::has_attention(*model, AttentionKind::kMamba2));
+  const bool delta_net = rules.prefill_checkpoints == PrefillCheckpoints::kMamba2AndDeltaNet;
+  const bool mamba2 = rules.prefill_checkpoints != PrefillCheckpoints::kNone;
+  return state_cache == StateCache::kAligned &&
+         ((delta_net && flashinfer_delta_net()) ||
+          (mamba2 && models::has_attention(*model, AttentionKind::kMamba2)));
 }
 
 bool Deployment::flashinfer_delta_net() const {

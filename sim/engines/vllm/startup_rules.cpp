@@ -57,7 +57,10 @@ StartupRules read_rules(const Version& version) {
   rules.pads_pages = read.boolean("pads_pages");
   rules.recurrent_prefix_caching = read.boolean("recurrent_prefix_caching");
   rules.unused_kv = read.boolean("unused_kv");
-  rules.prefill_checkpoints = read.boolean("prefill_checkpoints");
+  rules.prefill_checkpoints = read.choice<PrefillCheckpoints>(
+      "prefill_checkpoints", {{"none", PrefillCheckpoints::kNone},
+                              {"mamba2", PrefillCheckpoints::kMamba2},
+                              {"mamba2_and_delta_net", PrefillCheckpoints::kMamba2AndDeltaNet}});
   rules.delta_net_alignment = read.integer("delta_net_alignment");
   rules.keeps_every_state = read.boolean("keeps_every_state");
   rules.checks_state_blocks = read.boolean("checks_state_blocks");

@@ -21,6 +21,7 @@ enum class Budget {
 };
 
 // Which models the second model runner serves by default.
+enum class PrefillCheckpoints { kNone, kMamba2, kMamba2AndDeltaNet };
 enum class RunnerV2 { kNever, kDense, kListed, kDenseOrListed, kAlways };
 
 struct StartupRules {
@@ -56,10 +57,11 @@ struct StartupRules {
   bool pads_pages = false;                // attention pages that do not divide the largest
   bool recurrent_prefix_caching = false;  // by default
   bool unused_kv = false;                 // projections to keys and values that another layer makes
-  bool prefill_checkpoints = false;       // of recurrent states, a block more a request
-  std::int64_t delta_net_alignment = 0;   // tokens of a prefill checkpoint of FlashInfer's kernels
-  bool keeps_every_state = false;         // prefix caching of Mamba layers keeps a state a block
-  bool checks_state_blocks = false;       // full graphs need a state block for each sequence
+  // Kernels that leave a state inside a prefill: a block more a request.
+  PrefillCheckpoints prefill_checkpoints = PrefillCheckpoints::kNone;
+  std::int64_t delta_net_alignment = 0;  // tokens of a prefill checkpoint of FlashInfer's kernels
+  bool keeps_every_state = false;        // prefix caching of Mamba layers keeps a state a block
+  bool checks_state_blocks = false;      // full graphs need a state block for each sequence
   bool state_kernel_block_is_current = false;  // states align to the block size in force
   bool long_log_names_model = false;
   std::int64_t interleaved_rope_factor = 4;  // positions of interleaved multimodal rope tables
