@@ -131,6 +131,13 @@ class RankBuilder {
     if (!tensor.loaded) {
       return;
     }
+    add_matrix(tensor, layer, index);
+    if (plan_.lora && layer >= 0 && tensor.quantisable && !tensor.copied_in_16_bits) {
+      add_lora(*plan_.lora, tensor, layer);
+    }
+  }
+
+  void add_matrix(const TensorSpec& tensor, int layer, std::size_t index) {
     if (tensor.rope >= 0) {
       // A table exists once per rank, however many layers use it.
       auto made = rope_made_.begin() + tensor.rope;
@@ -230,6 +237,29 @@ class RankBuilder {
           (Bytes{rows_on_rank(tensor, plan_, tp)} * shape.columns).count();
       push({tensor.name, ".absorbed", layer, WeightLeaf::kWeights, dtype_,
             bytes_of(dtype_, elements)});
+    }
+  }
+
+  void add_lora(const LoraSlots& lora, const TensorSpec& tensor, int layer) {
+    const int tp = ranks_dividing(tensor.name, plan_);
+    const std::int64_t columns = on_rank(tensor.columns, plan_, tp);
+    const std::int64_t experts = on_rank(tensor.experts, plan_, tp);
+    const bool columns_divided = tensor.columns.split != Split::kWhole;
+    Bytes down;
+    for (const Extent& extent : tensor.rows) {
+      if (on_rank(extent, plan_, tp) > 0) {
+        down += Bytes{lora.rank} * columns;
+      }
+    }
+    Bytes up = Bytes{rows_on_rank(tensor, plan_, tp)} * lora.rank;
+    if (lora.fully_sharded) {
+      Bytes& whole = columns_divided ? up : down;
+      whole = Bytes{div_ceil(whole.count(), tp)};
+    }
+    for (const auto& [suffix, one] : {std::pair{".lora_a", down}, std::pair{".lora_b", up}}) {
+      const std::int64_t elements = (one * experts * lora.slots).count();
+      push({tensor.name, suffix, layer, WeightLeaf::kWeights, lora.dtype,
+            bytes_of(lora.dtype, elements)});
     }
   }
 

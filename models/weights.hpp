@@ -41,6 +41,15 @@ struct Fp4Experts {
   std::optional<Swizzle> swizzle = std::nullopt;
 };
 
+// Room for adapters beside every linear of the layers (facts "vllm" 3.8): down [slots, rank, in]
+// for each fused part, up [slots, out, rank].
+struct LoraSlots {
+  std::int64_t slots = 1;
+  std::int64_t rank = 16;
+  DType dtype = DType::kBFloat16;
+  bool fully_sharded = false;  // the side that tensor parallelism leaves whole is divided by rank
+};
+
 struct ShardPlan {
   int tp = 1;
   // Parts that fewer ranks divide, each group of them holding all of it (DP attention); default:
@@ -66,6 +75,7 @@ struct ShardPlan {
   // Kernels of quantised linears differ by architecture (Hopper's keep zero points unpacked).
   int compute_major = 9;
   Fp4Experts fp4_experts = {};
+  std::optional<LoraSlots> lora = std::nullopt;
   // Layers of each stage when the user gives them (VLLM_PP_LAYER_PARTITION); else the even rule.
   std::vector<int> layers_per_stage = {};
   // Load the vision/audio towers too (vLLM skips them when every modality's limit is 0).

@@ -73,11 +73,10 @@ class Resolver : private LaunchResolver<Deployment> {
   // Flags that change bytes or decisions in ways not modelled: a plan would be wrong without a
   // word.
   void refuse_what_is_not_modelled() {
-    static constexpr std::array<std::pair<const char*, const char*>, 11> kRefused = {{
+    static constexpr std::array<std::pair<const char*, const char*>, 10> kRefused = {{
         {"cpu-offload-gb", "weight offloading"},
         {"offload-group-size", "weight offloading"},
         {"prefill-context-parallel-size", "prefill context parallelism"},
-        {"enable-lora", "LoRA"},
         {"kv-cache-dtype-skip-layers", "a KV cache of mixed dtypes"},
         {"mm-ipc-gpu-memory-gb", "a multimodal IPC reserve"},
         {"runner", "pooling and draft runners"},
@@ -124,6 +123,12 @@ class Resolver : private LaunchResolver<Deployment> {
   void warn_about_the_rest() {
     static const std::set<std::string, std::less<>> kModelled = {"model",
                                                                  "kv-transfer-config",
+                                                                 "enable-lora",
+                                                                 "max-loras",
+                                                                 "max-lora-rank",
+                                                                 "max-cpu-loras",
+                                                                 "lora-dtype",
+                                                                 "fully-sharded-loras",
                                                                  "speculative-config",
                                                                  "spec-method",
                                                                  "spec-model",
@@ -895,6 +900,14 @@ models::ShardPlan Deployment::shard(int stage) const {
     plan.draft_tokens = speculation->tokens;
   }
   plan.fp4_experts = fp4_experts(*this);
+  if (launch.on("enable-lora")) {
+    models::LoraSlots lora;
+    lora.slots = launch.integer("max-loras").value_or(1);
+    lora.rank = launch.integer("max-lora-rank").value_or(16);
+    lora.dtype = models::parse_dtype(launch.text("lora-dtype").value_or("auto")).value_or(dtype);
+    lora.fully_sharded = launch.on("fully-sharded-loras");
+    plan.lora = lora;
+  }
   plan.transformers_backend =
       models::uses_transformers_backend(model->architecture, launch.version);
   if (!model->quantization) {

@@ -50,7 +50,9 @@ Bytes driver_bytes(const Deployment& deployment, GraphMode mode, models::LayerRa
   const std::int64_t nodes =
       (full ? rules.graph_nodes_per_layer_full * layers : rules.graph_nodes_per_piece * graphs) +
       rules.graph_nodes_per_mixture * mixtures;
-  return align_up(executable * graphs + node * nodes, allocator::kDriverUnit);
+  // With adapters each size is captured twice, without and with them.
+  const std::int64_t captures = deployment.launch.on("enable-lora") ? 2 : 1;
+  return align_up((executable * graphs + node * nodes) * captures, allocator::kDriverUnit);
 }
 
 opgraph::StepShape decode_shape(std::int64_t size) { return {size, size, size}; }

@@ -60,6 +60,27 @@ TEST(Spec, TensorParallelRanksAddUpButForWhatIsReplicated) {
             kv_bytes_per_token(kv_layers(spec, {.tp = 8}), DType::kBFloat16));
 }
 
+TEST(Spec, AdapterSlotsLieBesideEveryLinear) {
+  const ModelSpec spec = catalog_model("meta-llama/Llama-3.1-8B-Instruct");
+  const auto added = [&](const ShardPlan& plan, const LoraSlots& lora) {
+    ShardPlan with = plan;
+    with.lora = lora;
+    return weights_on_rank(spec, with).weights - weights_on_rank(spec, plan).weights;
+  };
+  // Of each adapter: down q, k, v, o, gate and up from 4096, down_proj from 14336; up into 4096,
+  // 1024, 1024, 4096, 14336, 14336 and 4096.
+  constexpr std::int64_t kDown = 6 * 4096 + 14'336;
+  constexpr std::int64_t kUp = 4096 + 1024 + 1024 + 4096 + 14'336 + 14'336 + 4096;
+  EXPECT_EQ(added({}, {.slots = 4, .rank = 16}), Bytes{32LL * 4 * 16 * (kDown + kUp) * 2});
+  // Two ranks: o and down_proj take half of their input, the others give half of their output.
+  constexpr std::int64_t kDownOfTwo = 5 * 4096 + 4096 / 2 + 14'336 / 2;
+  constexpr std::int64_t kUpOfTwo = (4096 + 1024 + 1024 + 14'336 + 14'336) / 2 + 4096 + 4096;
+  EXPECT_EQ(added({.tp = 2}, {.slots = 1, .rank = 8}),
+            Bytes{32LL * 8 * (kDownOfTwo + kUpOfTwo) * 2});
+  EXPECT_EQ(added({.tp = 2}, {.slots = 1, .rank = 8, .fully_sharded = true}),
+            Bytes{32LL * 8 * (kDown + kUp) / 2 * 2});
+}
+
 TEST(Spec, VocabularyIsPaddedTo64BeforeItIsDivided) {
   const ModelSpec spec = catalog_model("allenai/Olmo-3.1-32B-Instruct");
   EXPECT_EQ(spec.vocabulary, 100278);
