@@ -96,15 +96,30 @@ class KernelLayouts {
 std::vector<LoadCall> load_sequence(const RankWeights& weights) {
   Sequence calls;
   KernelLayouts layouts(calls, weights);
+  std::vector<std::uint32_t> moving;  // to the host, with the layer's end
+  int layer = -1;
+  const auto end_layer = [&] {
+    for (const std::uint32_t tensor : moving) {
+      calls.free(tensor);
+    }
+    moving.clear();
+  };
   for (const TensorBytes& tensor : weights.tensors) {
+    if (tensor.layer != layer) {
+      end_layer();
+      layer = tensor.layer;
+    }
     if (tensor.rope_table) {
       allocate_rope_table(calls, tensor);
+    } else if (tensor.on_host) {
+      moving.push_back(calls.allocate(tensor.bytes, tensor.leaf));
     } else if (tensor.created) {
       layouts.created(tensor);
     } else {
       calls.allocate(tensor.bytes, tensor.leaf);
     }
   }
+  end_layer();
   layouts.make();
   return calls.take();
 }

@@ -356,6 +356,13 @@ class RankBuilder {
     if (spec_.checkpoint && tensor.leaf != WeightLeaf::kBuffers) {
       tensor.bytes = scaled(tensor.bytes, *spec_.checkpoint);
     }
+    if (tensor.layer >= 0 && tensor.leaf != WeightLeaf::kBuffers &&
+        out_.on_host < plan_.host_weights) {
+      tensor.on_host = true;
+      out_.on_host += tensor.bytes;
+      out_.tensors.push_back(tensor);
+      return;
+    }
     out_.tensors.push_back(tensor);
     switch (tensor.leaf) {
       case WeightLeaf::kWeights:

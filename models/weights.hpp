@@ -76,6 +76,9 @@ struct ShardPlan {
   int compute_major = 9;
   Fp4Experts fp4_experts = {};
   std::optional<LoraSlots> lora = std::nullopt;
+  // Parameters of the first layers go to pinned host memory until these bytes are reached (vLLM
+  // --cpu-offload-gb); the one that reaches them goes whole.
+  Bytes host_weights = {};
   // Layers of each stage when the user gives them (VLLM_PP_LAYER_PARTITION); else the even rule.
   std::vector<int> layers_per_stage = {};
   // Load the vision/audio towers too (vLLM skips them when every modality's limit is 0).
@@ -117,15 +120,17 @@ struct TensorBytes {
   // A kernel's own layout replaces the tensor after loading: its size until then; 0: made only
   // then.
   std::optional<Bytes> created = std::nullopt;
+  bool on_host = false;  // moved there once its layer is made
 };
 // "model.layers.3.self_attn.qkv_proj.weight"
 std::string full_name(const TensorBytes& tensor);
 
 struct RankWeights {
   std::vector<TensorBytes> tensors;  // in the order in which the engine creates them
-  Bytes weights;                     // sums by leaf
+  Bytes weights;                     // sums by leaf, on the device
   Bytes scales;
   Bytes buffers;
+  Bytes on_host;
   std::optional<Fp4Experts::Swizzle> swizzle;  // how `created` experts become what they are
 
   [[nodiscard]] Bytes total() const { return weights + scales + buffers; }

@@ -28,6 +28,7 @@ using models::DType;
 using models::FfnKind;
 
 constexpr std::int64_t kBatchedExpertTokens = 256;  // default of a step with batched experts
+constexpr double kMostHostGib = 1 << 20;
 constexpr std::int64_t kMostInBatch = std::int64_t{1} << 24;  // tokens or sequences of one step
 
 bool has_moe(const models::ModelSpec& model) {
@@ -73,8 +74,7 @@ class Resolver : private LaunchResolver<Deployment> {
   // Flags that change bytes or decisions in ways not modelled: a plan would be wrong without a
   // word.
   void refuse_what_is_not_modelled() {
-    static constexpr std::array<std::pair<const char*, const char*>, 10> kRefused = {{
-        {"cpu-offload-gb", "weight offloading"},
+    static constexpr std::array<std::pair<const char*, const char*>, 9> kRefused = {{
         {"offload-group-size", "weight offloading"},
         {"prefill-context-parallel-size", "prefill context parallelism"},
         {"kv-cache-dtype-skip-layers", "a KV cache of mixed dtypes"},
@@ -123,6 +123,7 @@ class Resolver : private LaunchResolver<Deployment> {
   void warn_about_the_rest() {
     static const std::set<std::string, std::less<>> kModelled = {"model",
                                                                  "kv-transfer-config",
+                                                                 "cpu-offload-gb",
                                                                  "enable-lora",
                                                                  "max-loras",
                                                                  "max-lora-rank",
@@ -900,6 +901,9 @@ models::ShardPlan Deployment::shard(int stage) const {
     plan.draft_tokens = speculation->tokens;
   }
   plan.fp4_experts = fp4_experts(*this);
+  plan.host_weights = Bytes{static_cast<std::int64_t>(
+      std::min(launch.number("cpu-offload-gb").value_or(0.0), kMostHostGib) *
+      static_cast<double>(kGiB.count()))};
   if (launch.on("enable-lora")) {
     models::LoraSlots lora;
     lora.slots = launch.integer("max-loras").value_or(1);

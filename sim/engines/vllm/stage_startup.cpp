@@ -209,7 +209,14 @@ bool StageStartup::load() {
 
 bool StageStartup::load_weights() {
   const models::ShardPlan plan = deployment_.shard(state_.stage);
-  if (!make_tensors(models::weights_on_rank(*deployment_.model, plan))) {
+  const models::RankWeights weights = models::weights_on_rank(*deployment_.model, plan);
+  if (!make_tensors(weights)) {
+    return false;
+  }
+  if (weights.on_host > Bytes{} &&
+      !card_.outside_all(Leaf::kModelWeights,
+                         {{"offloaded weights", "--cpu-offload-gb", weights.on_host,
+                           Lifetime::kPersistent, Backing::kPinnedHost}})) {
     return false;
   }
   const auto& speculation = deployment_.speculation;

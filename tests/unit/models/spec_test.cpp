@@ -5,6 +5,7 @@
 
 #include "models/catalog.hpp"
 #include "models/kv.hpp"
+#include "models/load.hpp"
 #include "models/weights.hpp"
 #include "sim/core/error.hpp"
 #include "tests/unit/models/loaded_bytes.hpp"
@@ -79,6 +80,23 @@ TEST(Spec, AdapterSlotsLieBesideEveryLinear) {
             Bytes{32LL * 8 * (kDownOfTwo + kUpOfTwo) * 2});
   EXPECT_EQ(added({.tp = 2}, {.slots = 1, .rank = 8, .fully_sharded = true}),
             Bytes{32LL * 8 * (kDown + kUp) / 2 * 2});
+}
+
+TEST(Spec, TheFirstLayersGoToTheHostUntilTheirBytesAreReached) {
+  const ModelSpec spec = catalog_model("meta-llama/Llama-3.1-8B-Instruct");
+  const RankWeights whole = weights_on_rank(spec, {});
+  // qkv_proj of the first layer has 50,331,648 B; o_proj, with 33,554,432 B, goes beyond 60 MB.
+  const RankWeights part = weights_on_rank(spec, {.host_weights = Bytes{60'000'000}});
+  EXPECT_EQ(part.on_host, Bytes{50'331'648 + 33'554'432});
+  EXPECT_EQ(part.total() + part.on_host, whole.total());
+  EXPECT_EQ(weights_on_rank(spec, {.host_weights = Bytes{1LL << 40}}).weights,
+            Bytes{2 * (2LL * 128256 * 4096 + 4096)})
+      << "embedding, head and last norm stay";
+  Bytes held;
+  for (const LoadCall& call : load_sequence(part)) {
+    held += call.kind == LoadCall::Kind::kAllocate ? call.bytes : Bytes{};
+  }
+  EXPECT_GT(held, part.total()) << "made on the device first";
 }
 
 TEST(Spec, VocabularyIsPaddedTo64BeforeItIsDivided) {

@@ -147,7 +147,7 @@ TEST(Refusals, NameTheFlag) {
            {"--max-num-seqs 9223372036854775807", "max-num-seqs"},
            {"--num-gpu-blocks-override 9223372036854775807", "num-gpu-blocks-override"},
            {"--block-size 7", "block-size"},
-           {"--cpu-offload-gb 1", "cpu-offload-gb"},
+           {"--offload-group-size 2", "offload-group-size"},
            {"-cc '{\"cudagraph_capture_sizes\": 5}'", "cudagraph_capture_sizes"},
            {"-cc '{\"max_cudagraph_capture_size\": \"x\"}'", "max_cudagraph_capture_size"},
            {"--no-enable-chunked-prefill --max-num-batched-tokens 64", "max-num-batched-tokens"}}) {
