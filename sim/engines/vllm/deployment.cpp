@@ -298,6 +298,13 @@ class Resolver : private LaunchResolver<Deployment> {
 
   void speculation() {
     out_.speculation = read_speculation(line(), model(), out_.assumptions, problems_);
+    if (out_.speculation && out_.speculation->draft) {
+      try {
+        models::check_sharding(*out_.speculation->draft, {.tp = out_.tp});
+      } catch (const ConfigError& error) {
+        problems_.take(error);
+      }
+    }
     if (out_.speculation) {
       out_.assumptions.push_back(
           fmt::format("spec_acceptance = {}: probability that a draft is right if those before it "
