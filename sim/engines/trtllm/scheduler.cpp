@@ -353,6 +353,11 @@ void Scheduler::Impl::check_conservation() const {
     host_->check();
     OOMCAST_CHECK(host_->free() == host_->total(), "{} of {} host blocks are in use",
                   host_->total() - host_->free(), host_->total());
+    for (const kv::BlockId id : host_->free_list()) {
+      const kv::BlockKey key = host_->first_key(id);
+      OOMCAST_CHECK(key == 0 || pool_.find(key) == kv::kNullBlock,
+                    "the content of host block {} is on the card too", id);
+    }
   }
   std::vector<std::int32_t> held(static_cast<std::size_t>(pool_.total()) + 1, 0);
   for (const Slot slot : active_) {
