@@ -402,7 +402,7 @@ void Scheduler::Impl::on_no_batch() {
     return;
   }
   const bool all_quiet = running_.empty() && chunked_ == kNoSlot && waiting_.empty() &&
-                         asking_.empty() && parked_.empty() && moving_.empty();
+                         asking_.empty() && parked_.empty() && moving_.empty() && copies_.empty();
   if (all_quiet || !rules_.resets_ratio_when_idle) {
     ratio_ = ratio_init_;
   }
