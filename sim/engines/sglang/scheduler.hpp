@@ -164,7 +164,8 @@ struct StepOutput {
 using SteadyJump = SteadyRounds<PoolCounts>;
 
 // Nothing runs, nothing is in flight and the latest rounds let nobody in: without a new arrival, an
-// abort or the end of a copy the engine waits for ever. `head` stands first, or is a half-prefilled prompt.
+// abort or the end of a copy the engine waits for ever. `head` stands first, or is a half-prefilled
+// prompt.
 struct Stall {
   RequestId head = 0;
   Tokens available;  // free and evictable slots
