@@ -239,7 +239,7 @@ bool EngineLoop::jump(std::optional<FineSpan> until) {
   }
   // With one batch in flight the last of the jump still is, and the clock stands at its start.
   free_from_ = end;
-  now_ = depth == 1 ? end : last_start;
+  wake(depth == 1 ? end : last_start);
   if (depth == 2) {
     ends_.front() = end;
   }

@@ -29,14 +29,20 @@ void SglangHicache::note(const sglang::StepPlan& plan) {
     copies_.load_by_layer(copy_of(host.load->job, host.load->tokens), host.load->tokens,
                           pool_.layers);
   }
-  const Bytes used = pool_.token * host.used.count();
-  copies_.hold(used * pool_.ranks, used);
+  hold();
 }
 
 void SglangHicache::note(const sglang::StepOutput& output) {
   if (output.write) {
     copies_.store(copy_of(output.write->job, output.write->tokens));
   }
+  hold();
+}
+
+// Results change it too, and like rounds may follow at once.
+void SglangHicache::hold() {
+  const Bytes used = pool_.token * scheduler_.host_used().count();
+  copies_.hold(used * pool_.ranks, used);
 }
 
 }  // namespace oomcast

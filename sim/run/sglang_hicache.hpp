@@ -29,6 +29,7 @@ class SglangHicache {
   [[nodiscard]] bool has_news() const { return !copies_.over().empty(); }
 
  private:
+  void hold();
   [[nodiscard]] HostCopies::Copy copy_of(std::int64_t job, Tokens tokens) const;
 
   sglang::Scheduler& scheduler_;

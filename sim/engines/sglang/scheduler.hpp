@@ -130,7 +130,6 @@ struct HostPlan {
   std::optional<HostCopy> write;  // to the host, queued since the last output; begins at once
   Tokens awaited;  // written back for want of slots: the step begins when that is over
   std::optional<HostCopy> load;  // from the host: the step needs it layer by layer
-  Tokens used;                   // host slots
 };
 
 struct StepPlan : StepTotals {

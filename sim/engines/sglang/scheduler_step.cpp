@@ -61,7 +61,6 @@ const StepPlan& Scheduler::Impl::schedule() {
   }
   plan_.host.awaited = Tokens{kv_.take_awaited()};
   plan_.host.load = begin_copy(kv_.take_loads());
-  plan_.host.used = host_used();
   plan_.slots = slots();
   plan_.window_slots = window_slots();
   plan_.running = running_.unfinished();
