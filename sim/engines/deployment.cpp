@@ -17,7 +17,7 @@ struct AssumableBytes {
   std::optional<Bytes> Assumed::*member;
 };
 
-constexpr std::array<AssumableBytes, 7> kQuantities = {{
+constexpr std::array<AssumableBytes, 8> kQuantities = {{
     {"available_kv_gib", &Assumed::available_kv},
     {"non_torch_gib", &Assumed::non_torch},
     {"activation_peak_gib", &Assumed::activation_peak},
@@ -25,6 +25,7 @@ constexpr std::array<AssumableBytes, 7> kQuantities = {{
     {"avail_after_load_gib", &Assumed::available_after_load},
     {"free_for_kv_gib", &Assumed::free_for_kv},
     {"cache_pool_gib", &Assumed::cache_pool},
+    {"host_memory_gib", &Assumed::host_memory},
 }};
 constexpr const char* kCompileCache = "compile_cache";
 constexpr const char* kRouting = "expert_routing";

@@ -44,6 +44,7 @@ struct Assumed {
   std::optional<Bytes> available_after_load;  // SGLang: free memory once weights are loaded
   std::optional<Bytes> free_for_kv;           // TensorRT-LLM: what its fraction is taken of
   std::optional<Bytes> cache_pool;            // SGLang: KV and recurrent state together
+  std::optional<Bytes> host_memory;           // free on the host when the engine starts
   std::optional<Bytes> graph_node;            // driver memory of a kernel node of a graph
   std::optional<Bytes> graph_executable;      // ... of an instantiated graph besides its nodes
   Residuals residuals;                        // of a calibration

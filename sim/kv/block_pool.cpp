@@ -100,6 +100,20 @@ std::vector<BlockId> BlockPool::free_list() const {
   return list;
 }
 
+std::int64_t BlockPool::plain_front(std::int64_t most) const {
+  std::int64_t count = 0;
+  for (std::uint32_t i = head_; i != tail_ && count < most; ++i) {
+    const BlockId block = ring_[i & mask_];
+    if (block != kNullBlock) {
+      if (hashed(block)) {
+        break;
+      }
+      ++count;
+    }
+  }
+  return count;
+}
+
 std::int32_t BlockPool::new_entry_of(BlockId block) {
   if (at(block).hash == Hash::kNone) {
     return block;

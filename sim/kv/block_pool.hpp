@@ -40,6 +40,10 @@ class BlockPool {
 
   // The block at the front, now with one reference and no hash. Needs free() > 0.
   BlockId take();
+  // The block that take() would give.
+  [[nodiscard]] BlockId front();
+  // How many of the first `most` free blocks have no hash, up to the first that has one.
+  [[nodiscard]] std::int64_t plain_front(std::int64_t most) const;
   // Appends the first `count` blocks to `table`, as `count` times take().
   void take(std::int64_t count, std::vector<BlockId>& table);
   // One reference more; a free block leaves the free list. Not for the null block.
@@ -142,11 +146,16 @@ class BlockPool {
       index_;  // key -> its first entry; never iterated
 };
 
-inline BlockId BlockPool::take() {
+inline BlockId BlockPool::front() {
   while (ring_[head_ & mask_] == kNullBlock) {
     ++head_;
   }
-  const BlockId block = ring_[head_++ & mask_];
+  return ring_[head_ & mask_];
+}
+
+inline BlockId BlockPool::take() {
+  const BlockId block = front();
+  ++head_;
   Block& taken = at(block);
   --free_;
   if (taken.hash != Hash::kNone) {

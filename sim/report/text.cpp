@@ -54,6 +54,21 @@ std::string budget(const OrderedJson& rank) {
   return out;
 }
 
+// What the rank pins on the host, by class; records of older runs do not say.
+std::string pinned_host(const OrderedJson& rank) {
+  std::string classes;
+  if (!rank.contains("pinned_host")) {
+    return classes;
+  }
+  for (const auto& [name, value] : rank.at("pinned_host").items()) {
+    classes += fmt::format("{}{} {}", classes.empty() ? "" : ", ", name,
+                           format_bytes(Bytes{value.get<std::int64_t>()}));
+  }
+  return classes.empty() ? ""
+                         : fmt::format("  {:<24}{:>12}  {}\n", "pinned on the host",
+                                       format_bytes(bytes_at(rank, "pinned_host_bytes")), classes);
+}
+
 std::string profile_peak(const OrderedJson& rank) {
   const OrderedJson& peak = rank.at("profile_peak");
   std::string out;
@@ -319,7 +334,11 @@ std::string explained_peaks(const OrderedJson& stages) {
 }
 
 std::string budget_part(const OrderedJson& plan) {
-  return title(plan) + (plan.at("ranks").empty() ? "" : budget(plan.at("ranks").front()));
+  if (plan.at("ranks").empty()) {
+    return title(plan);
+  }
+  const OrderedJson& rank = plan.at("ranks").front();
+  return title(plan) + budget(rank) + pinned_host(rank);
 }
 
 std::string startup_part(const OrderedJson& plan) {

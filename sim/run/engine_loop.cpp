@@ -81,6 +81,9 @@ void EngineLoop::take_results() {
   wake(ends_.front());
   ends_.pop_front();
   const RoundResults results = engine_.complete();
+  if (HostCopies* copies = engine_.host_copies()) {
+    copies->launched(ends_.empty() ? now_ : ends_.back());
+  }
   for (const RequestId id : results.first_token) {
     listener_.first_token(id, instant(now_));
   }
@@ -139,17 +142,21 @@ void EngineLoop::launch(const Round& round, FineSpan start) {
   shape.prefill_requests = plan.prefill_requests;
   shape.prefill_tokens = plan.prefill_tokens;
   shape.prefill_attention = plan.prefill_attention;
-  const FineSpan took =
+  FineSpan took =
       plan.prefill_requests == 0 && plan.sampled_rows == plan.requests
           ? decode_time(plan.decode_requests, plan.decode_context).at(plan.decode_context)
           : model_.time_of(shape).at(plan.decode_context);
+  HostCopies* const copies = engine_.host_copies();
+  if (copies != nullptr) {
+    took = took + copies->stalls(start, took);
+  }
   // Stages work on different batches: the first is free again when its share is done, and a batch
   // leaves the last stage no earlier than its own share after the batch before it.
   const FineSpan share = FineSpan::from_ticks(took.ticks() / deployment_.pp);
   const FineSpan behind = ends_.empty() ? FineSpan{} : ends_.back() + share;
   ends_.push_back(std::max(start + took, behind));
   free_from_ = start + share;
-  if (HostCopies* copies = engine_.host_copies()) {
+  if (copies != nullptr) {
     copies->launched(ends_.back());
   }
   const StepRun run{{plan.tokens, plan.sampled_rows, plan.prefill_requests == 0}, 1, start, {}, {}};
@@ -196,6 +203,9 @@ bool EngineLoop::jump(std::optional<FineSpan> until) {
   if (certain < 2) {
     return false;
   }
+  if (const auto copy = next_copy_end(); copy && (!until || *copy < *until)) {
+    until = copy;
+  }
   const SteadyShape steady = engine_.steady_shape();
   if (!std::all_of(books_.begin(), books_.end(), [&](const RankBooks& books) {
         return books.repeats(Tokens{steady.decode_requests}, steady.decode_requests);
@@ -229,7 +239,7 @@ bool EngineLoop::jump(std::optional<FineSpan> until) {
   }
   // With one batch in flight the last of the jump still is, and the clock stands at its start.
   free_from_ = end;
-  now_ = depth == 1 ? end : last_start;
+  wake(depth == 1 ? end : last_start);
   if (depth == 2) {
     ends_.front() = end;
   }

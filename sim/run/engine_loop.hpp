@@ -55,7 +55,8 @@ class EngineLoop {
   [[nodiscard]] std::optional<FineSpan> next_copy_end() const;
 
   // Passes as many like rounds as end before `until`, when something may come from outside (absent:
-  // never), within one bucket of the timeline. False when there are none.
+  // never), and before the next copy to or from a host tier ends, within one bucket of the
+  // timeline. False when there are none.
   bool jump(std::optional<FineSpan> until);
 
   // What ended the engine.

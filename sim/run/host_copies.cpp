@@ -5,7 +5,15 @@
 namespace oomcast {
 
 void HostCopies::load(const Copy& copy, Tokens tokens, bool before_step) {
-  loads_.push_back({copy, before_step});
+  add_load({copy, before_step, 0}, tokens);
+}
+void HostCopies::load_by_layer(const Copy& copy, Tokens tokens, std::int64_t layers) {
+  add_load({copy, false, layers}, tokens);
+}
+
+void HostCopies::add_load(const Load& load, Tokens tokens) {
+  const Copy& copy = load.copy;
+  loads_.push_back(load);
   ++totals_.loads;
   totals_.loaded += copy.total;
   totals_.hit_tokens += tokens;
@@ -23,8 +31,15 @@ FineSpan HostCopies::begin(FineSpan start) {
       });
   std::for_each(awaited, stores_.end(), [&](const Copy& copy) { start_store(copy, start); });
   stores_.erase(awaited, stores_.end());
+  for (const Copy& copy : early_stores_) {
+    start_store(copy, start);
+  }
+  early_stores_.clear();
   FineSpan ready = start;
   for (const Load& load : loads_) {
+    if (load.layers > 0) {
+      continue;
+    }
     const FineSpan end = add(to_card_, load.copy, start);
     totals_.loads_took += (end - start).floor();
     if (load.before_step) {
@@ -34,10 +49,35 @@ FineSpan HostCopies::begin(FineSpan start) {
   for (const Job job : flushes_) {
     ready = std::max(ready, end_of(job, start));
   }
+  layered_.reset();
+  for (const Load& load : loads_) {
+    if (load.layers > 0) {
+      const FineSpan from = std::max(to_card_.free_from, ready);
+      layered_ = {from, add(to_card_, load.copy, ready), load.layers};
+      totals_.loads_took += (layered_->end - ready).floor();
+    }
+  }
   loads_.clear();
   flushes_.clear();
   totals_.steps_waited += (ready - start).floor();
   return ready;
+}
+
+// The first layer waits for its part, the last is computed once all are there; in between whatever
+// is slower sets the pace.
+FineSpan HostCopies::stalls(FineSpan start, FineSpan took) {
+  if (!layered_) {
+    return {};
+  }
+  const auto part = [&](FineSpan span) {
+    return FineSpan::from_ticks(span.ticks() / layered_->layers);
+  };
+  const FineSpan computed = layered_->start + part(layered_->end - layered_->start) + took;
+  const FineSpan loaded = layered_->end + part(took);
+  const FineSpan late = std::max(computed, loaded) - (start + took);
+  layered_.reset();
+  totals_.steps_waited += late.floor();
+  return late;
 }
 
 void HostCopies::launched(FineSpan end) {

@@ -1,9 +1,10 @@
 // Copies between the cards and pinned host memory beside the steps of an engine: two queues, one a
 // direction, each as fast as a card's host link. All cards move their share of a copy at once.
 //
-//   start = copies.begin(start);   // loads begin, and what the step must wait for is waited for
-//   copies.launched(end);          // stores planned with the step begin when it is over
-//   copies.advance(now);           // over(): copies that ended by now
+//   start = copies.begin(start);      // loads begin, and what the step must wait for is waited for
+//   took += copies.stalls(start, took);  // ... while it runs
+//   copies.launched(end);             // stores planned by now begin when it is over
+//   copies.advance(now);              // over(): copies that ended by now
 //
 // As the workers of vLLM do it (v1/kv_offload/cpu/gpu_worker.py, 0.33.0): in order within a
 // direction, a store after the step's computation, a load without waiting for any. A worker that is
@@ -35,13 +36,20 @@ class HostCopies {
 
   // What the round just scheduled asks for. `before_step`: its step waits for the end.
   void load(const Copy& copy, Tokens tokens, bool before_step);
+  // ... of a step that reads `layers` layers one after the other, each as soon as it is there.
+  void load_by_layer(const Copy& copy, Tokens tokens, std::int64_t layers);
   void store(const Copy& copy) { stores_.push_back(copy); }
+  // Begins with the round's step, not after it.
+  void store_at_start(const Copy& copy) { early_stores_.push_back(copy); }
   void flush(Job job) { flushes_.push_back(job); }
   // Of the tier, as the round leaves it; a card's part.
   void hold(Bytes total, Bytes card);
 
   // The step could start then; when it can. Stores that it must wait for begin at once.
   [[nodiscard]] FineSpan begin(FineSpan start);
+  // How much longer a step takes that begins then and computes for `took`, for layers that come
+  // late.
+  [[nodiscard]] FineSpan stalls(FineSpan start, FineSpan took);
   void launched(FineSpan end);
   void advance(FineSpan now);
 
@@ -65,15 +73,22 @@ class HostCopies {
     FineSpan free_from;
   };
 
+  struct Load {
+    Copy copy;
+    bool before_step = false;
+    std::int64_t layers = 0;  // 0: not read layer by layer
+  };
+  struct LayeredLoad {
+    FineSpan start;
+    FineSpan end;
+    std::int64_t layers = 1;
+  };
+
+  void add_load(const Load& load, Tokens tokens);
   FineSpan add(Queue& queue, const Copy& copy, FineSpan from);
   void start_store(const Copy& copy, FineSpan from);
   void take_over(Queue& queue, FineSpan now);
   [[nodiscard]] FineSpan end_of(Job job, FineSpan otherwise) const;
-
-  struct Load {
-    Copy copy;
-    bool before_step = false;
-  };
 
   double speed_;
   Queue to_card_;
@@ -81,7 +96,9 @@ class HostCopies {
   // Of the round just scheduled.
   std::vector<Load> loads_;
   std::vector<Copy> stores_;
+  std::vector<Copy> early_stores_;
   std::vector<Job> flushes_;
+  std::optional<LayeredLoad> layered_;
 
   std::vector<Job> over_;
   Bytes held_by_card_;

@@ -71,6 +71,13 @@ OrderedJson rank_json(const EngineDeployment& deployment, const RankState& state
         state.memory.ledger().device_by_leaf()[leaf].count();
   }
   json["pinned_host_bytes"] = state.memory.ledger().views().pinned_host.count();
+  json["pinned_host"] = OrderedJson::object();
+  for (std::size_t leaf = 0; leaf < kLeafCount; ++leaf) {
+    const Bytes pinned = state.memory.ledger().at(static_cast<Leaf>(leaf), Backing::kPinnedHost);
+    if (pinned > Bytes{0}) {
+      json["pinned_host"][std::string(kLeafNames[leaf])] = pinned.count();
+    }
+  }
   OrderedJson witness;
   witness["moment"] = state.profile_peak.moment;
   witness["tensors"] = OrderedJson::array();

@@ -13,6 +13,7 @@
 #include "sim/run/class_steps.hpp"
 #include "sim/run/scheduler_serving.hpp"
 #include "sim/run/sglang_handoff.hpp"
+#include "sim/run/sglang_hicache.hpp"
 
 namespace oomcast {
 namespace {
@@ -80,7 +81,13 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
   }
 
   Round schedule() override {
+    if (hicache_) {
+      hicache_->report();
+    }
     const sglang::StepPlan& plan = scheduler_.schedule();
+    if (hicache_) {
+      hicache_->note(plan);
+    }
     thrown_back_.assign(plan.retracted.begin(), plan.retracted.end());
     thrown_back_.insert(thrown_back_.end(), plan.preempted.begin(), plan.preempted.end());
     dropped_.clear();
@@ -110,6 +117,9 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
     if (handoff_) {
       handoff_->note(output);
     }
+    if (hicache_) {
+      hicache_->note(output);
+    }
     ended_.clear();
     for (const sglang::FinishedRequest& request : output.finished) {
       if (request.reason != sglang::FinishReason::kAbort) {
@@ -128,6 +138,9 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
   void fall_idle() override {
     complete_full_pipeline();
     for (int round = 0; round < 2 && scheduler_.idle(); ++round) {
+      if (hicache_) {
+        hicache_->report();
+      }
       scheduler_.schedule();
       refused_.clear();
       complete_full_pipeline();
@@ -150,6 +163,9 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
     return outcome;
   }
 
+  [[nodiscard]] std::int64_t steady_steps() const override {
+    return hicache_ && hicache_->has_news() ? 0 : SchedulerServing::steady_steps();
+  }
   SteadyUse advance_steady(std::int64_t rounds) override {
     const sglang::SteadyJump& jump = scheduler_.advance_steady(rounds);
     return {use_of(jump.first, {}), use_of(jump.last, {})};
@@ -163,6 +179,9 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
                (role == KvHandoff::Role::kPrefill ? sglang::Role::kPrefill : sglang::Role::kDecode);
   }
   [[nodiscard]] KvHandoff* handoff() override { return handoff_ ? &*handoff_ : nullptr; }
+  [[nodiscard]] HostCopies* host_copies() override {
+    return hicache_ ? &hicache_->copies() : nullptr;
+  }
 
  private:
   // By reference: the settings are read before the plan moves.
@@ -171,6 +190,13 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
         has_priorities_(config.enable_priority_scheduling) {
     if (config.role != sglang::Role::kMixed) {
       handoff_.emplace(scheduler_, config);
+    }
+    if (config.host_tier) {
+      const sglang::StageState& stage = plan_.startup.stages.front();
+      hicache_.emplace(scheduler_,
+                       SglangHicache::Pool{stage.host->bytes, slot_bytes(stage.sizes.full_token),
+                                           plan_.deployment.tp, stage.sizes.full_layers},
+                       plan_.deployment.gpu.host_link_bandwidth);
     }
   }
 
@@ -182,8 +208,8 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
       return unused;
     }
     Problems problems;
-    sglang::SchedulerConfig config =
-        sglang::scheduler_config(plan.deployment, plan.startup.plan, problems);
+    sglang::SchedulerConfig config = sglang::scheduler_config(
+        plan.deployment, plan.startup.plan, plan.startup.stages.front().host, problems);
     problems.raise_if_any();
     return config;
   }
@@ -216,6 +242,7 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
   std::vector<EndedRequest> dropped_;
   Outcome failure_;
   std::optional<SglangHandoff> handoff_;
+  std::optional<SglangHicache> hicache_;
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 // TensorRT-LLM behind the serving loop.
+#include <optional>
 #include <utility>
 
 #include "sim/core/error.hpp"
@@ -47,6 +48,9 @@ class TrtllmServing final : public SchedulerServing<Plan::Trtllm, trtllm::Schedu
 
   Round schedule() override {
     const trtllm::StepPlan& plan = scheduler_.schedule();
+    if (copies_) {
+      note(plan.host);
+    }
     return {plan, plan.admitted, plan.paused, {}, use_of(plan.blocks)};
   }
 
@@ -78,12 +82,41 @@ class TrtllmServing final : public SchedulerServing<Plan::Trtllm, trtllm::Schedu
     return {use_of(jump.first), use_of(jump.last)};
   }
 
+  [[nodiscard]] HostCopies* host_copies() override { return copies_ ? &*copies_ : nullptr; }
+
   [[nodiscard]] std::int64_t preemptions() const override { return scheduler_.pauses(); }
 
  private:
   // By reference: the settings are read before the plan moves.
   TrtllmServing(const trtllm::SchedulerConfig& config, Plan::Trtllm&& plan)
-      : SchedulerServing(std::move(plan), config) {}
+      : SchedulerServing(std::move(plan), config),
+        block_(trtllm::kv_token_bytes(plan_.deployment, 0) *
+               plan_.deployment.tokens_per_block.count()) {
+    if (config.host_blocks > Blocks{0}) {
+      copies_.emplace(block_ * (config.host_blocks.count() * plan_.deployment.tp),
+                      plan_.deployment.gpu.host_link_bandwidth);
+    }
+  }
+
+  [[nodiscard]] HostCopies::Copy copy_of(Blocks blocks) {
+    const Bytes link = block_ * blocks.count();
+    return {++copied_, link, link * plan_.deployment.tp};
+  }
+
+  // The step waits for both directions, side by side.
+  void note(const trtllm::HostTraffic& host) {
+    copies_->clear_over();
+    if (host.onboarded > Blocks{0}) {
+      copies_->load(copy_of(host.onboarded),
+                    plan_.deployment.tokens_per_block * host.onboarded.count(), true);
+    }
+    if (host.offloaded > Blocks{0}) {
+      copies_->store_at_start(copy_of(host.offloaded));
+      copies_->flush(copied_);
+    }
+    const Bytes used = block_ * host.used.count();
+    copies_->hold(used * plan_.deployment.tp, used);
+  }
 
   // A startup that failed leaves no pool; its scheduler is never asked.
   static trtllm::SchedulerConfig settings(const Plan::Trtllm& plan) {
@@ -91,6 +124,10 @@ class TrtllmServing final : public SchedulerServing<Plan::Trtllm, trtllm::Schedu
     return trtllm::scheduler_config(plan.deployment,
                                     Blocks{served ? plan.startup.report.kv_blocks.value_or(1) : 1});
   }
+
+  Bytes block_;  // on one rank
+  std::optional<HostCopies> copies_;
+  HostCopies::Job copied_ = 0;
 };
 
 }  // namespace

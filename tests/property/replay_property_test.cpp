@@ -51,7 +51,25 @@ class Case : private RandomCase {
           std::pair{" --cuda-graph-enable-padding", 2}}) {
       line += flip(odds) ? flag : "";
     }
+    if (flip(2)) {
+      line += fmt::format(" --host-cache-size {}", number(1, 8000) * 131072);
+    }
     return line;
+  }
+
+  // A host tier, where the release has the rules.
+  std::string host_tier(const std::string& line, const std::string& version) {
+    if (line.find("--disable-radix-cache") != std::string::npos ||
+        (version != "0.5.22" && version != "0.5.23") || flip(3)) {
+      return "";
+    }
+    // A small pool, so that there is something on the host alone.
+    return fmt::format(
+        " --enable-hierarchical-cache --hicache-ratio {} --hicache-write-policy {} "
+        "--max-total-tokens {}",
+        pick<std::string>({"0.5", "2", "4"}),
+        pick<std::string>({"write_through", "write_through_selective", "write_back"}),
+        number(100, 1200));
   }
 
   std::string sglang_version() {
@@ -135,12 +153,19 @@ class ReplayProperty : public PropertyTest {
     ASSERT_EQ(fast.record.outcome.message, slow.record.outcome.message);
     expect_rows_conserve(fast.record.ranks.at(0));
     expect_requests_end(fast, requests.size());
+    if (const auto& tier = fast.record.totals.host_tier) {
+      ASSERT_LE(tier->used_peak, tier->pool);
+      ASSERT_LE(tier->used_peak, tier->stored);
+      ASSERT_LE(tier->hit_tokens, fast.record.totals.prefix_hit_tokens);
+      loads_ += tier->loads;
+    }
     lost_places_ += fast.record.totals.preemptions;
     hit_ += fast.record.totals.prefix_hit_tokens.count();
   }
 
   std::int64_t lost_places_ = 0;
   std::int64_t hit_ = 0;
+  std::int64_t loads_ = 0;  // from a host tier
 };
 
 TEST_F(ReplayProperty, TrtllmFastForwardEqualsSingleSteps) {
@@ -154,6 +179,7 @@ TEST_F(ReplayProperty, TrtllmFastForwardEqualsSingleSteps) {
   }
   EXPECT_GT(lost_places_, 0);
   EXPECT_GT(hit_, 0);
+  EXPECT_GT(loads_, property_cases() / 100);
 }
 
 TEST_F(ReplayProperty, SglangFastForwardEqualsSingleSteps) {
@@ -164,10 +190,12 @@ TEST_F(ReplayProperty, SglangFastForwardEqualsSingleSteps) {
     input.launch_line = made.sglang();
     input.gpu = "H100-80GB";
     input.engine_version = made.sglang_version();
+    input.launch_line += made.host_tier(input.launch_line, input.engine_version);
     check(input, made);
   }
   EXPECT_GT(lost_places_, 0);
   EXPECT_GT(hit_, 0);
+  EXPECT_GT(loads_, property_cases() / 100);
 }
 
 }  // namespace

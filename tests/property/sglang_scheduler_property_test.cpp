@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,170 +15,12 @@
 #include "sim/core/random.hpp"
 #include "sim/engines/sglang/scheduler.hpp"
 #include "tests/property/cases.hpp"
+#include "tests/property/sglang_cases.hpp"
 
 namespace oomcast::sglang {
 namespace {
 
 using SglangSchedulerProperty = PropertyTest;
-
-struct Arrival {
-  std::int64_t step = 0;
-  std::int64_t abort_step = -1;
-  RequestSpec spec;
-  std::vector<ContentSegment> prompt;
-};
-
-struct Case {
-  SchedulerConfig config;
-  std::vector<Arrival> arrivals;  // by step; ids are positions
-};
-
-class Generator {
- public:
-  explicit Generator(std::int64_t seed)
-      : random_(random_stream(static_cast<std::uint64_t>(seed), "property.sglang")) {}
-
-  Case any() {
-    Case made;
-    settings(made.config);
-    workload(made);
-    return made;
-  }
-
- private:
-  std::int64_t number(std::int64_t low, std::int64_t high) {
-    return uniform_int(random_, low, high);
-  }
-  bool chance(std::int64_t percent) { return number(1, 100) <= percent; }
-  void settings(SchedulerConfig& config);
-  void window(SchedulerConfig& config);
-  void role(SchedulerConfig& config);
-  void workload(Case& made);
-
-  RandomStream random_;
-};
-
-void Generator::settings(SchedulerConfig& config) {
-  config.rules = rules_for(Version{{0, 5, chance(50) ? 23 : static_cast<int>(number(8, 23))}});
-  const std::int64_t page = chance(50) ? 1 : std::int64_t{1} << number(1, 4);
-  config.page_size = Tokens{page};
-  config.pool_tokens = Tokens{page * number(std::max<std::int64_t>(40 / page, 3), 400 / page + 4)};
-  config.context_length = Tokens{number(40, 400)};
-  config.max_running_requests = number(1, 14);
-  if (chance(75)) {
-    config.chunked_prefill_size = Tokens{page * number(1, 6)};
-  }
-  config.max_prefill_tokens = Tokens{number(4, 200)};
-  constexpr SchedulePolicy kPolicies[] = {
-      SchedulePolicy::kFcfs,       SchedulePolicy::kFcfs,           SchedulePolicy::kLof,
-      SchedulePolicy::kLpm,        SchedulePolicy::kDfsWeight,      SchedulePolicy::kHrrn,
-      SchedulePolicy::kRoutingKey, SchedulePolicy::kShortestPrefill};
-  config.schedule_policy = kPolicies[number(0, 7)];
-  config.schedule_conservativeness = chance(50) ? 1.0 : static_cast<double>(number(0, 100)) / 100;
-  config.disable_radix_cache =
-      config.schedule_policy != SchedulePolicy::kShortestPrefill && chance(25);
-  config.enable_mixed_chunk = chance(25);
-  config.disable_overlap_schedule = chance(50);
-  config.radix_eviction_policy = static_cast<EvictionPolicy>(number(0, 7));
-  if (chance(50)) {
-    config.radix_eviction_policy = EvictionPolicy::kLru;
-  }
-  config.tlru_threshold = Tokens{number(0, 60)};
-  config.retraction_policy = chance(20) ? RetractionPolicy::kPriority : RetractionPolicy::kLength;
-  config.enable_priority_scheduling = chance(25);
-  config.schedule_low_priority_values_first = chance(50);
-  config.disable_priority_preemption = chance(30);
-  config.priority_scheduling_preemption_threshold = number(0, 4);
-  if (chance(10)) {
-    config.prefill_max_requests = number(1, 4);
-  }
-  if (chance(10)) {
-    config.max_queued_requests = number(1, 8);
-  }
-  if (chance(10)) {
-    config.min_free_slots_delay = number(1, 5);
-  }
-  if (chance(10)) {
-    config.prefill_decode_interval = number(1, 4);
-    config.prefill_decode_interval_min_bs = number(0, 4);
-  }
-  config.clip_max_new_tokens_estimation = Tokens{chance(30) ? number(1, 30) : 4096};
-  if (config.rules.sliding_window_pools && chance(25)) {
-    window(config);
-  } else if (config.rules.disaggregation && chance(20)) {
-    role(config);
-  }
-}
-
-void Generator::window(SchedulerConfig& config) {
-  const std::int64_t page = config.page_size.count();
-  config.enable_mixed_chunk = false;
-  config.sliding_window = Tokens{number(1, 60)};
-  config.swa_eviction_interval = Tokens{number(1, 40)};
-  const std::int64_t least = align_up(config.sliding_window.count() + page + 1, page);
-  config.swa_pool_tokens = Tokens{least + page * number(2, 200 / page + 2)};
-}
-
-void Generator::role(SchedulerConfig& config) {
-  config.role = chance(50) ? Role::kPrefill : Role::kDecode;
-  config.enable_priority_scheduling = false;
-  config.enable_mixed_chunk = false;
-  config.transfer_steps = number(0, 5);
-  config.extra_rows = number(0, 8);
-  config.num_reserved_decode_tokens = Tokens{number(0, 40)};
-  if (config.role == Role::kDecode) {
-    config.disable_radix_cache = true;
-    config.schedule_policy = SchedulePolicy::kFcfs;
-  } else {
-    config.extra_rows = 0;
-  }
-}
-
-void Generator::workload(Case& made) {
-  const std::int64_t longest = made.config.context_length.count();
-  const std::int64_t requests = number(1, 24);
-  const std::int64_t spread = number(1, 120);
-  const bool popular = chance(60);
-  for (std::int64_t i = 0; i < requests; ++i) {
-    Arrival arrival;
-    arrival.step = number(0, spread);
-    arrival.abort_step = chance(8) ? arrival.step + number(0, 60) : -1;
-    RequestSpec& spec = arrival.spec;
-    if (chance(70)) {
-      spec.priority = number(0, 8);
-    }
-    spec.routing_key = static_cast<std::uint64_t>(number(0, 3));
-    spec.prompt_len = Tokens{chance(95) ? number(1, std::min<std::int64_t>(longest, 120))
-                                        : number(0, longest + 4)};
-    spec.max_output = Tokens{number(chance(5) ? 0 : 1, chance(30) ? 150 : 30)};
-    if (chance(40)) {
-      spec.stop_after = Tokens{number(1, spec.max_output.count() + 5)};
-    }
-    spec.ignore_eos = chance(20);
-    if (popular && chance(70)) {
-      arrival.prompt.push_back({static_cast<std::uint64_t>(number(1, 3)), Tokens{number(1, 80)}});
-      if (chance(50)) {
-        arrival.prompt.push_back({static_cast<std::uint64_t>(number(1, 5)), Tokens{number(1, 60)}});
-      }
-      spec.output_continues_prompt = chance(20);
-    }
-    if (chance(40)) {
-      spec.output_content = static_cast<std::uint64_t>(number(1, 5));
-    }
-    if (chance(50)) {
-      spec.end_token = ContentToken{0, 2};
-    }
-    made.arrivals.push_back(std::move(arrival));
-  }
-  std::stable_sort(
-      made.arrivals.begin(), made.arrivals.end(),
-      [](const Arrival& left, const Arrival& right) { return left.step < right.step; });
-  for (std::size_t i = 0; i < made.arrivals.size(); ++i) {
-    made.arrivals[i].spec.id = i;
-    made.arrivals[i].spec.tie_order = i;
-    made.arrivals[i].spec.prompt = made.arrivals[i].prompt;
-  }
-}
 
 // One scheduler on a case's clock.
 class Runner {
@@ -206,11 +49,22 @@ class Runner {
         scheduler_.abort(arrival.spec.id);
       }
     }
+    std::erase_if(copies_, [&](const Copy& copy) {
+      return copy.over <= now_ && scheduler_.copy_done(copy.job);
+    });
     plan = &scheduler_.schedule();
+    loaded += plan->host.load ? plan->host.load->tokens.count() : 0;
+    written_back += plan->host.awaited.count();
+    begin(plan->host.write);
+    begin(plan->host.load);
     output =
         scheduler_.batches_in_flight() == scheduler_.depth() ? &scheduler_.complete() : nullptr;
+    if (output != nullptr) {
+      begin(output->write);
+    }
     ++now_;
   }
+  [[nodiscard]] bool copies_under_way() const { return !copies_.empty(); }
 
   // Steps until the clock next touches the scheduler.
   [[nodiscard]] std::int64_t undisturbed() const {
@@ -219,6 +73,9 @@ class Runner {
       if (arrival.abort_step >= now_) {
         until = std::min(until, arrival.abort_step);
       }
+    }
+    for (const Copy& copy : copies_) {
+      until = std::min(until, copy.over);
     }
     return until - now_;
   }
@@ -230,10 +87,23 @@ class Runner {
   const StepPlan* plan = nullptr;
   const StepOutput* output = nullptr;
   std::vector<Added> added;
+  std::int64_t loaded = 0;  // tokens
+  std::int64_t written_back = 0;
 
  private:
+  struct Copy {
+    std::int64_t over = 0;
+    std::int64_t job = 0;
+  };
+  void begin(const std::optional<HostCopy>& copy) {
+    if (copy) {
+      copies_.push_back({now_ + copy->job * 7 % (case_.longest_copy + 1), copy->job});
+    }
+  }
+
   const Case& case_;
   Scheduler scheduler_;
+  std::vector<Copy> copies_;
   std::size_t next_ = 0;
   std::int64_t now_ = 0;
 };
@@ -345,13 +215,19 @@ void expect_stuck(Runner& runner) {
   }
 }
 
+struct Seen {
+  std::int64_t jumped = 0;  // rounds
+  std::int64_t loaded = 0;  // tokens from the host
+  std::int64_t written_back = 0;
+};
+
 // Single steps one by one beside a run that jumps wherever it may (mostly as far as it may).
-std::int64_t compare_fast_forward(const Case& made, RandomStream& random) {
+Seen compare_fast_forward(const Case& made, RandomStream& random) {
   Runner slow(made, true);
   Runner fast(made, false);
   Ends ends(made);
   Ends fast_ends(made);
-  std::int64_t jumped = 0;
+  Seen seen;
   while (!slow.over() && !testing::Test::HasFailure()) {
     SCOPED_TRACE("step " + std::to_string(slow.now()));
     slow.round();
@@ -361,7 +237,7 @@ std::int64_t compare_fast_forward(const Case& made, RandomStream& random) {
     expect_same_plan(*slow.plan, *fast.plan);
     expect_same_output(slow.output, fast.output);
     if (slow.plan->error != EngineError::kNone) {
-      return jumped;  // the engine is dead; what it held is not looked at
+      return seen;  // the engine is dead; what it held is not looked at
     }
     expect_conserved(slow);
     expect_conserved(fast);
@@ -385,33 +261,45 @@ std::int64_t compare_fast_forward(const Case& made, RandomStream& random) {
         const PoolCounts& expected = i == 0 ? jump.first : jump.last;
         EXPECT_TRUE((i > 0 && i < steps - 1) || slow.plan->slots.free == expected.free);
       }
-      jumped += steps;
+      seen.jumped += steps;
       EXPECT_EQ(slow.scheduler().state_digest(), fast.scheduler().state_digest());
       expect_conserved(fast);
     }
     if (slow.all_came() && slow.undisturbed() >= 1000 && slow.scheduler().stall()) {
       expect_stuck(slow);  // nobody is coming: the engine waits for ever
-      return jumped;
+      return seen;
     }
   }
   if (slow.now() <= 4000 && !testing::Test::HasFailure()) {
+    while (slow.copies_under_way()) {
+      slow.round();
+    }
+    expect_conserved(slow);
     ends.expect_complete(slow.added);
     fast_ends.expect_complete(fast.added);
     EXPECT_EQ(slow.scheduler().slots().used, Tokens{});
   }
-  return jumped;
+  seen.loaded = slow.loaded;
+  seen.written_back = slow.written_back;
+  return seen;
 }
 
 TEST_F(SglangSchedulerProperty, FastForwardConservationAndEnds) {
-  std::int64_t jumped = 0;
+  Seen sum;
   for (std::int64_t seed = 0; seed < property_cases(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     current_seed = seed;
     RandomStream random = random_stream(static_cast<std::uint64_t>(seed), "property.jumps");
-    jumped += compare_fast_forward(Generator(seed).any(), random);
+    const Seen seen = compare_fast_forward(Generator(seed).any(), random);
+    sum.jumped += seen.jumped;
+    sum.loaded += seen.loaded;
+    sum.written_back += seen.written_back;
     ASSERT_FALSE(HasFailure());
   }
-  EXPECT_GT(jumped, 10 * property_cases());  // there was something to jump over
+  // There was something to jump over, and host tiers had work.
+  EXPECT_GT(sum.jumped, 10 * property_cases());
+  EXPECT_GT(sum.loaded, property_cases());
+  EXPECT_GT(sum.written_back, property_cases());
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "sim/core/error.hpp"
 #include "sim/engines/resolver.hpp"
 #include "sim/engines/sglang/expert_parallel.hpp"
+#include "sim/engines/sglang/host_pool.hpp"
 
 namespace oomcast::sglang {
 
@@ -157,6 +158,9 @@ std::vector<Knob> Deployment::knobs() const {
   }
   if (!decode_sizes.empty() || !prefill_sizes.empty()) {
     out.push_back({Kind::kSwitch, "disable-cuda-graph"});
+  }
+  if (const auto host = has_host_tier(*this) ? host_gigabytes_that_fit(*this) : std::nullopt) {
+    out.push_back({Kind::kValue, "hicache-size", 0, 1, std::to_string(*host)});
   }
   add_float8_knob(*this, "fp8_e4m3", out);
   out.push_back({Kind::kCards, "tensor-parallel-size", static_cast<double>(tp)});

@@ -1,6 +1,7 @@
 #include "sim/engines/sglang/kv_cache.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace oomcast::sglang {
 namespace {
@@ -12,6 +13,7 @@ TreeSettings tree_settings(const SchedulerConfig& config) {
   settings.tlru_next_prompt = config.tlru_next_prompt_estimate.count();
   settings.window = config.swa_pool_tokens ? config.sliding_window.count() : 0;
   settings.unified = config.rules.unified_tree;
+  settings.host = config.host_tier;
   return settings;
 }
 
@@ -37,6 +39,19 @@ void KvCache::match(KvRow& row, const kv::TokenRuns& content, std::int64_t lengt
   row.node = found.node;
   row.prefix = found.length;
   row.branch = found.branch;
+  row.end = found.end;
+  row.host = found.host;
+}
+
+bool KvCache::load_back(KvRow& row) {
+  const std::int64_t tokens = std::exchange(row.host, 0);
+  if (tokens == 0 || !tree_.load_back(row.end, tokens)) {
+    return false;
+  }
+  row.node = row.end;
+  row.prefix += tokens;
+  row.shared = row.prefix;
+  return true;
 }
 
 void KvCache::unlock(NodeId node, WindowMark mark) {

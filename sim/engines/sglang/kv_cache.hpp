@@ -22,6 +22,8 @@ struct KvRow {
   std::int64_t gone = 0;               // own window slots below are given back
   std::int64_t prefix = 0;             // already in place when the next extend begins
   NodeId node = kRoot;                 // where the latest lookup or insert ended
+  NodeId end = kRoot;                  // where the latest lookup ended on the host
+  std::int64_t host = 0;               // tokens from node to end, on the host alone
   std::optional<std::int64_t> branch;  // window trees, see RadixTree::Match
   bool locks = false;
   NodeId locked = kRoot;
@@ -56,11 +58,20 @@ class KvCache {
     return pools_.window.free() + tree_.window_evictable();
   }
 
-  // Looks the first `length` tokens up: sets prefix, node and branch. Nothing without sharing.
+  // Looks the first `length` tokens up: sets prefix, node, branch, end and host. Nothing without
+  // sharing.
   void match(KvRow& row, const kv::TokenRuns& content, std::int64_t length);
   WindowMark lock(NodeId node) { return sharing_ ? tree_.lock(node) : 0; }
   void unlock(NodeId node, WindowMark mark);
   void hold(KvRow& row);  // locks row.node for the request
+
+  // Brings the part of the row's hit that is on the host to the card, where it can; the row has
+  // that part no longer, as a hit on the card or not at all. Whether it did.
+  bool load_back(KvRow& row);
+  [[nodiscard]] CopyBatch take_writes() { return tree_.take_writes(); }
+  [[nodiscard]] std::int64_t take_awaited() { return tree_.take_awaited(); }
+  [[nodiscard]] CopyBatch take_loads() { return tree_.take_loads(); }
+  void copy_over(const NodeCopy& copy) { tree_.copy_over(copy); }
 
   // Evicts until `tokens` slots are free, where it can.
   void make_room(std::int64_t tokens);

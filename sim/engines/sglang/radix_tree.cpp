@@ -1,14 +1,16 @@
 #include "sim/engines/sglang/radix_tree.hpp"
 
 #include <algorithm>
-#include <map>
 
 #include "sim/core/error.hpp"
 
 namespace oomcast::sglang {
 
 RadixTree::RadixTree(const TreeSettings& settings, SlotPools& pools)
-    : settings_(settings), pools_(pools), nodes_(1) {}
+    : settings_(settings),
+      pools_(pools),
+      nodes_(1),
+      host_(settings.host ? settings.host->pool.count() : 0) {}
 
 std::uint64_t RadixTree::child_key(NodeId parent, std::uint64_t front) const {
   return mix64(front ^ mix64(static_cast<std::uint64_t>(parent)));
@@ -66,7 +68,9 @@ RadixTree::Match RadixTree::match(const kv::TokenRuns& content, std::int64_t len
     known += common;
     content.advance(place, common);
     window_run = at(node).has_window ? window_run + common : 0;
-    if (settings_.window == 0 || (at(node).has_window && window_run >= settings_.window)) {
+    if (!at(node).on_card) {
+      best.host += common;
+    } else if (settings_.window == 0 || (at(node).has_window && window_run >= settings_.window)) {
       best.node = node;
       best.length = known;
     }
@@ -80,8 +84,9 @@ RadixTree::Match RadixTree::match(const kv::TokenRuns& content, std::int64_t len
       best.branch = known;
     }
   }
+  best.end = best.host > 0 ? node : best.node;
   if (settings_.unified) {
-    stamp_path(best.node);
+    stamp_path(best.end);
   }
   return best;
 }
@@ -116,6 +121,11 @@ NodeId RadixTree::split(NodeId child, std::int64_t length) {
   if (above.has_window) {
     link_behind(child, upper);
   }
+  if (settings_.host) {
+    split_host(upper, child);
+  } else {
+    above.card_children = 1;
+  }
   if (settings_.unified) {
     below.access = tick();
   }
@@ -143,7 +153,13 @@ RadixTree::Inserted RadixTree::insert(const kv::TokenRuns& content, const Insert
     node = common == at(child).length ? child : split(child, common);
     at(node).priority = std::max(at(node).priority, insertion.priority);
     update_leaf(node);
-    if (settings_.unified) {
+    if (!at(node).on_card) {
+      OOMCAST_CHECK(insertion.shared <= start, "a request has slots of node {}, which has none",
+                    node);
+      put_on_card(node);
+      track_duplicate(node);
+      count_hit(node, start + common, insertion);
+    } else if (settings_.unified) {
       const std::int64_t adopted_from = adopt_window(node, start, insertion);
       const std::int64_t again = std::max(insertion.shared, start);
       if (again < adopted_from) {
@@ -176,9 +192,13 @@ RadixTree::Inserted RadixTree::insert(const kv::TokenRuns& content, const Insert
 }
 
 void RadixTree::count_hit(NodeId node, std::int64_t end, const Insertion& insertion) {
-  if (end > insertion.published) {
-    ++at(node).hits;
-    update_leaf(node);
+  if (end <= insertion.published || (settings_.host && settings_.host->writes_back())) {
+    return;
+  }
+  ++at(node).hits;
+  update_leaf(node);
+  if (settings_.host && !at(node).on_host && at(node).hits >= settings_.host->write_hits()) {
+    back_up(node);
   }
 }
 
@@ -194,6 +214,7 @@ NodeId RadixTree::add_leaf(NodeId parent, const kv::TokenRuns& content, kv::Toke
   leaf.depth = at(parent).depth + length;
   children_[child_key(parent, kv::hash_front(leaf.key, pools_.page))] = node;
   ++at(parent).children;
+  ++at(parent).card_children;
   evictable_ += length;
   raise_history(node);
   update_leaf(parent);
@@ -211,12 +232,15 @@ void RadixTree::raise_history(NodeId node) {
 
 void RadixTree::remove_leaf(NodeId node) {
   Node& leaf = at(node);
-  if (leaf.is_leaf) {
-    leaves_.erase(leaf.leaf_key);
-    leaf.is_leaf = false;
+  set_leaf(leaves_, leaf.is_leaf, leaf.leaf_key, false, node);
+  set_leaf(host_leaves_, leaf.is_host_leaf, leaf.host_leaf_key, false, node);
+  if (leaf.duplicate) {
+    duplicates_.erase(*leaf.duplicate);
+    leaf.duplicate.reset();
   }
   children_.erase(child_key(leaf.parent, kv::hash_front(leaf.key, pools_.page)));
   --at(leaf.parent).children;
+  at(leaf.parent).card_children -= leaf.on_card ? 1 : 0;
   update_leaf(leaf.parent);
   leaf.length = 0;
   leaf.key.clear();
@@ -224,10 +248,27 @@ void RadixTree::remove_leaf(NodeId node) {
   --live_;
 }
 
-void RadixTree::evict_leaf(NodeId node) {
+bool RadixTree::evict_leaf(NodeId node) {
+  if (!at(node).on_host && settings_.host && settings_.host->writes_back() && !write(node, true)) {
+    return drop_with_host_children(node);
+  }
+  if (at(node).on_host) {
+    demote(node);
+  } else {
+    delete_node(node);
+  }
+  return true;
+}
+
+void RadixTree::delete_node(NodeId node) {
   drop_window(node);
-  evictable_ -= at(node).length;
-  pools_.full.give(at(node).length);
+  if (at(node).on_card) {
+    evictable_ -= at(node).length;
+    pools_.full.give(at(node).length);
+  }
+  if (at(node).on_host) {
+    host_.give(at(node).length);
+  }
   remove_leaf(node);
 }
 
@@ -235,8 +276,14 @@ void RadixTree::evict(std::int64_t full_short, std::int64_t window_short) {
   const std::int64_t full_target = pools_.full.free() + full_short;
   const std::int64_t window_target = pools_.window.free() + window_short;
   const std::int64_t window_before = pools_.window.free();
-  while (full_short > 0 && pools_.full.free() < full_target && !leaves_.empty()) {
-    evict_leaf(leaves_.begin()->node);
+  std::set<NodeId> staying;
+  auto first = leaves_.begin();
+  while (full_short > 0 && pools_.full.free() < full_target && first != leaves_.end()) {
+    if (!evict_leaf(first->node)) {
+      staying.insert(first->node);
+    }
+    first = std::find_if(leaves_.begin(), leaves_.end(),
+                         [&](const LeafKey& leaf) { return staying.count(leaf.node) == 0; });
   }
   if (window_short > 0 && pools_.window.free() < window_target) {
     evict_window(window_short, pools_.window.free() - window_before, window_target);
@@ -247,15 +294,18 @@ void RadixTree::evict_count(std::int64_t tokens) {
   while (tokens > 0 && !leaves_.empty()) {
     const NodeId node = leaves_.begin()->node;
     tokens -= at(node).length;
-    evict_leaf(node);
+    delete_node(node);
   }
 }
 
 WindowMark RadixTree::lock(NodeId node) {
   for (NodeId up = node; up != kRoot; up = at(up).parent) {
-    if (at(up).locks++ == 0) {
+    if (at(up).locks++ == 0 && at(up).on_card) {
       evictable_ -= at(up).length;
       locked_ += at(up).length;
+    }
+    if (settings_.host) {
+      update_leaf(up);
     }
   }
   const WindowMark mark = settings_.window > 0 ? lock_window(node) : 0;
@@ -269,9 +319,12 @@ void RadixTree::unlock(NodeId node, WindowMark mark) {
   }
   for (NodeId up = node; up != kRoot; up = at(up).parent) {
     OOMCAST_CHECK(at(up).locks > 0, "node {} is unlocked once too often", up);
-    if (--at(up).locks == 0) {
+    if (--at(up).locks == 0 && at(up).on_card) {
       evictable_ += at(up).length;
       locked_ -= at(up).length;
+    }
+    if (settings_.host) {
+      update_leaf(up);
     }
   }
   update_leaf(node);
@@ -289,117 +342,14 @@ void RadixTree::stamp_path(NodeId node) {
   }
 }
 
-RadixTree::LeafKey RadixTree::key_of(NodeId node) const {
-  const Node& leaf = at(node);
-  LeafKey key{0, leaf.access, leaf.access, node};
-  switch (settings_.policy) {
-    case EvictionPolicy::kLru:
-      break;
-    case EvictionPolicy::kLfu:
-      key.rank = leaf.hits;
-      break;
-    case EvictionPolicy::kSlru:
-      key.rank = leaf.hits >= 2 ? 1 : 0;
-      break;
-    case EvictionPolicy::kPriority:
-      key.rank = leaf.priority;
-      break;
-    case EvictionPolicy::kFifo:
-      key.time = leaf.creation;
-      break;
-    case EvictionPolicy::kMru:
-      key.time = -leaf.access;
-      break;
-    case EvictionPolicy::kFilo:
-      key.time = -leaf.creation;
-      break;
-    case EvictionPolicy::kTlru: {
-      const std::int64_t budget = std::max<std::int64_t>(
-          leaf.deepest + settings_.tlru_next_prompt - settings_.tlru_threshold, 0);
-      key.rank = leaf.depth - leaf.length >= budget ? -1 : 0;
-      break;
-    }
-  }
-  return key;
-}
-
-// Puts the node into the leaves, takes it out, or moves it to where its key now belongs.
-void RadixTree::update_leaf(NodeId node) {
-  Node& changed = at(node);
-  const bool leaf =
-      node != kRoot && changed.children == 0 && changed.locks == 0 && changed.window_locks == 0;
-  if (!leaf && !changed.is_leaf) {
-    return;
-  }
-  const LeafKey key = key_of(node);
-  if (changed.is_leaf) {
-    if (leaf && key == changed.leaf_key) {
-      return;
-    }
-    auto entry = leaves_.extract(changed.leaf_key);
-    changed.is_leaf = leaf;
-    if (leaf) {
-      entry.value() = key;
-      leaves_.insert(std::move(entry));
-      changed.leaf_key = key;
-    }
-    return;
-  }
-  changed.is_leaf = true;
-  changed.leaf_key = key;
-  leaves_.insert(key);
-}
-
-std::vector<std::size_t> RadixTree::weighted_order(std::span<const NodeId> ends) const {
-  struct Weight {
-    std::int64_t ends = 0;
-    std::vector<std::size_t> own;
-    std::vector<NodeId> children;  // that lead to ends
-  };
-  std::map<NodeId, Weight> weights;
-  for (std::size_t i = 0; i < ends.size(); ++i) {
-    weights[ends[i]].own.push_back(i);
-    for (NodeId node = ends[i];; node = at(node).parent) {
-      const bool first = weights[node].ends++ == 0;
-      if (node == kRoot) {
-        break;
-      }
-      if (first) {
-        weights[at(node).parent].children.push_back(node);
-      }
-    }
-  }
-  for (auto& [node, weight] : weights) {
-    std::sort(weight.children.begin(), weight.children.end(), [&](NodeId left, NodeId right) {
-      const std::int64_t a = weights.at(left).ends;
-      const std::int64_t b = weights.at(right).ends;
-      return a != b ? a > b : at(left).sibling_order < at(right).sibling_order;
-    });
-  }
-  std::vector<std::size_t> order;
-  std::vector<std::pair<NodeId, bool>> stack{{kRoot, false}};
-  while (!stack.empty() && !ends.empty()) {
-    const auto [node, children_done] = stack.back();
-    stack.pop_back();
-    const Weight& weight = weights.at(node);
-    if (children_done) {
-      order.insert(order.end(), weight.own.begin(), weight.own.end());
-      continue;
-    }
-    stack.emplace_back(node, true);
-    for (auto child = weight.children.rbegin(); child != weight.children.rend(); ++child) {
-      stack.emplace_back(*child, false);
-    }
-  }
-  return order;
-}
-
 void RadixTree::add_to(Digest& digest) const {
   for (const Node& node : nodes_) {
     for (const std::int64_t number :
          {node.length, static_cast<std::int64_t>(node.parent), node.locks, node.access,
           node.creation, node.hits, node.priority, node.window_locks,
-          static_cast<std::int64_t>(node.has_window), static_cast<std::int64_t>(node.newer)}) {
+          static_cast<std::int64_t>(node.has_window), static_cast<std::int64_t>(node.newer),
+          static_cast<std::int64_t>(node.on_card), static_cast<std::int64_t>(node.on_host),
+          node.write, node.load, node.host_locks}) {
       digest.add_word(static_cast<std::uint64_t>(number));
     }
     for (const kv::TokenRun& run : node.key) {
@@ -416,13 +366,17 @@ void RadixTree::check(std::int64_t locks) const {
   std::int64_t leaves = 0;
   std::int64_t under_root = 0;
   std::vector<std::int64_t> children(nodes_.size(), 0);
+  std::vector<std::int64_t> card_children(nodes_.size(), 0);
   for (NodeId id = 1; id < static_cast<NodeId>(nodes_.size()); ++id) {
     const Node& node = at(id);
     if (node.length == 0) {
       continue;
     }
     ++children[static_cast<std::size_t>(node.parent)];
-    (node.locks > 0 ? locked : evictable) += node.length;
+    if (node.on_card) {
+      (node.locks > 0 ? locked : evictable) += node.length;
+      ++card_children[static_cast<std::size_t>(node.parent)];
+    }
     under_root += node.parent == kRoot ? node.locks : 0;
     leaves += node.is_leaf ? 1 : 0;
     OOMCAST_CHECK(node.parent == kRoot || at(node.parent).locks >= node.locks,
@@ -436,15 +390,22 @@ void RadixTree::check(std::int64_t locks) const {
     const std::int64_t found = children[static_cast<std::size_t>(id)];
     OOMCAST_CHECK(found == node.children || node.length == 0, "node {} has {} children, not {}", id,
                   found, node.children);
-    const bool leaf = node.length > 0 && found == 0 && node.locks == 0 && node.window_locks == 0;
+    const std::int64_t on_card = card_children[static_cast<std::size_t>(id)];
+    OOMCAST_CHECK(on_card == node.card_children || node.length == 0,
+                  "node {} has {} children on the card, not {}", id, on_card, node.card_children);
+    const bool leaf = node.length > 0 && node.on_card && on_card == 0 && node.locks == 0 &&
+                      node.window_locks == 0;
     OOMCAST_CHECK(leaf == node.is_leaf, "node {} is wrongly (no) leaf", id);
   }
   OOMCAST_CHECK(evictable == evictable_ && locked == locked_, "sizes {} + {}, counted {} + {}",
                 evictable_, locked_, evictable, locked);
   OOMCAST_CHECK(leaves == static_cast<std::int64_t>(leaves_.size()), "{} leaves, {} in order",
                 leaves, leaves_.size());
-  OOMCAST_CHECK(under_root == locks, "{} locks in the tree, requests hold {}", under_root, locks);
+  OOMCAST_CHECK(under_root == locks + copy_locks_,
+                "{} locks in the tree, requests hold {} and copies {}", under_root, locks,
+                copy_locks_);
   check_window();
+  check_host();
 }
 
 }  // namespace oomcast::sglang

@@ -13,6 +13,11 @@
 // "tombstone"). A hit needs a window's length of them up to its end. Window slots are evicted by
 // an order of their own, from leaves and from inner nodes.
 //
+// Host tier (HiCache, 0.5.21 on; radix_host.cpp): a node has slots on the card, on the host, or
+// both. Nodes on the card reach to the root. Eviction from the card leaves a node that is on the
+// host too in the tree. Copies are queued here and done by somebody else, who tells when they are
+// over.
+//
 // Nodes live in slots that are reused; a node id is valid while somebody locks the node.
 #pragma once
 
@@ -20,6 +25,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <list>
 #include <optional>
 #include <set>
 #include <span>
@@ -45,6 +51,19 @@ struct TreeSettings {
   std::int64_t tlru_next_prompt = 0;
   std::int64_t window = 0;  // 0: no sliding window
   bool unified = true;
+  std::optional<HostTierSettings> host = {};
+};
+
+// The copy of a node, to or from the host: holds the node until it is over.
+struct NodeCopy {
+  NodeId node = kRoot;
+  std::int64_t number = 0;
+  bool load = false;
+};
+// Copies in one direction that go as one.
+struct CopyBatch {
+  std::int64_t tokens = 0;
+  std::vector<NodeCopy> nodes;
 };
 
 class RadixTree {
@@ -58,6 +77,9 @@ class RadixTree {
     // Window trees: content is known up to here, further than `length`, but its window slots are
     // gone.
     std::optional<std::int64_t> branch;
+    // Host trees: the deepest node known, and tokens from `node` to it, on the host alone.
+    NodeId end = kRoot;
+    std::int64_t host = 0;
   };
   // The longest known prefix of the first `length` tokens, in whole pages.
   Match match(const kv::TokenRuns& content, std::int64_t length);
@@ -85,6 +107,23 @@ class RadixTree {
   void evict(std::int64_t full_short, std::int64_t window_short);
   // Evicts leaves until so many tokens are evicted.
   void evict_count(std::int64_t tokens);
+
+  // Brings the `tokens` above `end` that are on the host alone back to the card, if they are worth
+  // it and there is room; the copy is queued, and holds `end`. Whether it did.
+  bool load_back(NodeId end, std::int64_t tokens);
+  // What was queued since the last call: copies to the host, those the tree had to wait for while
+  // it evicted (tokens alone: they are over), copies to the card.
+  [[nodiscard]] CopyBatch take_writes();
+  [[nodiscard]] std::int64_t take_awaited();
+  [[nodiscard]] CopyBatch take_loads();
+  [[nodiscard]] bool has_queued_copies() const {
+    return !writes_.nodes.empty() || !loads_.nodes.empty() || awaited_ > 0;
+  }
+  void copy_over(const NodeCopy& copy);
+
+  [[nodiscard]] std::int64_t host_used() const { return host_.total() - host_.free(); }
+  // Locks that queued copies and those under way hold.
+  [[nodiscard]] std::int64_t copy_locks() const { return copy_locks_; }
 
   [[nodiscard]] std::int64_t evictable() const { return evictable_; }
   [[nodiscard]] std::int64_t locked() const { return locked_; }
@@ -127,6 +166,18 @@ class RadixTree {
     bool is_leaf = false;             // in leaves_, under `leaf_key`
     LeafKey leaf_key;
 
+    // On the card always but for host trees.
+    bool on_card = true;
+    std::int32_t card_children = 0;
+    bool on_host = false;
+    std::int64_t write = 0;  // copy under way to the host
+    std::int64_t load = 0;   // ... and from it
+    std::int64_t host_locks = 0;
+    std::int64_t host_mark = 0;  // the load whose host lock ends here
+    bool is_host_leaf = false;   // in host_leaves_, under `host_leaf_key`
+    LeafKey host_leaf_key;
+    std::optional<std::list<NodeId>::iterator> duplicate;  // place in duplicates_
+
     bool has_window = false;
     std::int64_t window_locks = 0;
     WindowMark mark = 0;
@@ -144,7 +195,8 @@ class RadixTree {
   NodeId add_leaf(NodeId parent, const kv::TokenRuns& content, kv::TokenRuns::Place place,
                   std::int64_t length, std::int64_t priority);
   void remove_leaf(NodeId node);
-  void evict_leaf(NodeId node);
+  bool evict_leaf(NodeId node);  // false: it has to stay for now
+  void delete_node(NodeId node);
   std::int64_t tick() { return ++clock_; }
   void touch(NodeId node, std::int64_t time);
   void stamp_path(NodeId node);
@@ -152,6 +204,21 @@ class RadixTree {
   void update_leaf(NodeId node);
   void raise_history(NodeId node);
   void count_hit(NodeId node, std::int64_t end, const Insertion& insertion);
+  void set_leaf(std::set<LeafKey>& leaves, bool& listed, LeafKey& key, bool leaf, NodeId node);
+
+  // radix_host.cpp
+  void put_on_card(NodeId node);
+  void back_up(NodeId node);
+  bool write(NodeId node, bool awaited);
+  std::int64_t evict_host(std::int64_t tokens);
+  void reclaim_duplicates(std::int64_t tokens, std::int64_t& freed);
+  void demote(NodeId node);
+  bool drop_with_host_children(NodeId node);
+  [[nodiscard]] bool is_held(NodeId node) const;
+  void track_duplicate(NodeId node);
+  void split_host(NodeId upper, NodeId lower);
+  void unlock_host(NodeId node, std::int64_t mark);
+  void check_host() const;
 
   // radix_window.cpp
   void own_window(NodeId node);
@@ -179,6 +246,15 @@ class RadixTree {
   std::uint64_t next_sibling_ = 0;
   std::int64_t evictable_ = 0;
   std::int64_t locked_ = 0;
+
+  SlotPool host_{0};
+  std::set<LeafKey> host_leaves_;
+  std::list<NodeId> duplicates_;  // write back: may be on card and host both, oldest first
+  CopyBatch writes_;
+  CopyBatch loads_;
+  std::int64_t awaited_ = 0;
+  std::int64_t next_copy_ = 1;
+  std::int64_t copy_locks_ = 0;
 
   std::int64_t window_evictable_ = 0;
   std::int64_t window_locked_ = 0;

@@ -12,6 +12,7 @@
 #include "sim/engines/sglang/auto_settings.hpp"
 #include "sim/engines/sglang/deployment.hpp"
 #include "sim/engines/sglang/expert_parallel.hpp"
+#include "sim/engines/sglang/host_pool.hpp"
 
 namespace oomcast::sglang {
 namespace {
@@ -51,6 +52,7 @@ class Resolver : private LaunchResolver<Deployment> {
     graphs();
     settle_expert_exchange(out_, problems_);
     block_quantisation();
+    check_host_tier(out_, problems_);
     torch_settings();
     notes();
     problems_.raise_if_any();

@@ -341,6 +341,7 @@ Added Scheduler::add(const RequestSpec& request) { return impl_->add(request); }
 bool Scheduler::abort(RequestId id) { return impl_->abort(id); }
 bool Scheduler::handshake_done(RequestId id) { return impl_->handshake_done(id); }
 bool Scheduler::transfer_done(RequestId id) { return impl_->transfer_done(id); }
+bool Scheduler::copy_done(std::int64_t job) { return impl_->copy_done(job); }
 const StepPlan& Scheduler::schedule() { return impl_->schedule(); }
 const StepOutput& Scheduler::complete() { return impl_->complete(); }
 std::int64_t Scheduler::steady_steps(std::int64_t limit) const {
@@ -354,6 +355,7 @@ bool Scheduler::work_in_flight() const { return impl_->work_in_flight(); }
 bool Scheduler::idle() const { return impl_->idle(); }
 PoolCounts Scheduler::slots() const { return impl_->slots(); }
 PoolCounts Scheduler::window_slots() const { return impl_->window_slots(); }
+Tokens Scheduler::host_used() const { return impl_->host_used(); }
 std::int64_t Scheduler::running() const { return impl_->running(); }
 std::int64_t Scheduler::waiting() const { return impl_->waiting(); }
 std::int64_t Scheduler::asking() const { return impl_->asking(); }

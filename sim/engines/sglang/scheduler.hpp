@@ -120,6 +120,18 @@ struct TransferPlan {
   std::vector<FinishedRequest> finished;  // decode: ended as they would have joined
 };
 
+// Host tier: a copy of KV between card and host under way, of one job. The caller moves it and
+// calls copy_done().
+struct HostCopy {
+  std::int64_t job = 0;
+  Tokens tokens;
+};
+struct HostPlan {
+  std::optional<HostCopy> write;  // to the host, queued since the last output; begins at once
+  Tokens awaited;  // written back for want of slots: the step begins when that is over
+  std::optional<HostCopy> load;  // from the host: the step needs it layer by layer
+};
+
 struct StepPlan : StepTotals {
   Kind kind = Kind::kIdle;
 
@@ -132,6 +144,7 @@ struct StepPlan : StepTotals {
   std::optional<RequestId> chunked;  // its prompt is unfinished after this choice
   TransferPlan transfers;
   EngineError error = EngineError::kNone;
+  HostPlan host;
 
   PoolCounts slots;         // while the step executes
   PoolCounts window_slots;  // likewise; zeros without a window pool
@@ -143,12 +156,15 @@ struct StepOutput {
   std::vector<RequestId> first_token;     // got their first output token
   std::vector<FinishedRequest> finished;  // in batch order
   std::vector<RequestId> sending;  // prefill role: prompts done, the rest of their KV is on its way
+  // Host tier: KV to the host, once the steps launched so far are over.
+  std::optional<HostCopy> write;
 };
 
 using SteadyJump = SteadyRounds<PoolCounts>;
 
-// Nothing runs, nothing is in flight and the latest rounds let nobody in: without a new arrival or
-// an abort the engine waits for ever. `head` stands first, or is a half-prefilled prompt.
+// Nothing runs, nothing is in flight and the latest rounds let nobody in: without a new arrival, an
+// abort or the end of a copy the engine waits for ever. `head` stands first, or is a half-prefilled
+// prompt.
 struct Stall {
   RequestId head = 0;
   Tokens available;  // free and evictable slots
@@ -172,6 +188,9 @@ class Scheduler {
   bool handshake_done(RequestId id);
   bool transfer_done(RequestId id);
 
+  // Host tier: the copy is over. Whether it was under way.
+  bool copy_done(std::int64_t job);
+
   const StepPlan& schedule();
   // Needs batches_in_flight() > 0.
   const StepOutput& complete();
@@ -193,6 +212,7 @@ class Scheduler {
 
   [[nodiscard]] PoolCounts slots() const;
   [[nodiscard]] PoolCounts window_slots() const;
+  [[nodiscard]] Tokens host_used() const;      // slots of the host tier
   [[nodiscard]] std::int64_t running() const;  // unfinished requests of the running batch
   [[nodiscard]] std::int64_t waiting() const;
   // Requests outside of batches: decode role, without slots, retracted, and in transfer; prefill

@@ -153,17 +153,34 @@ Scheduler::Impl::Verdict Scheduler::Impl::add_one(Adder& adder, Slot slot) {
   // What the request would use is not evictable while this is decided.
   const NodeId node = request.kv.node;
   const WindowMark mark = kv_.lock(node);
-  const Verdict found = add_one_locked(adder, slot, extend, need);
+  const Verdict found = add_one_locked(adder, slot, need);
   kv_.unlock(node, mark);
   return found == Verdict::kContinue ? verdict(adder) : found;
 }
 
+// A hit on the host comes to the card as soon as the request is sure to run; where it cannot, the
+// request computes it, if there is room for that.
 Scheduler::Impl::Verdict Scheduler::Impl::add_one_locked(Adder& adder, Slot slot,
-                                                         std::int64_t extend, std::int64_t need) {
-  Request& request = at(slot);
-  if (static_cast<double>(need) >= remaining_total(adder)) {
-    return Verdict::kNoToken;
+                                                         std::int64_t need) {
+  KvRow& kv = at(slot).kv;
+  Piece piece = choose_piece(adder, at(slot), kv.host, need);
+  if (piece.verdict == Verdict::kContinue && kv.host > 0 && !kv_.load_back(kv)) {
+    piece = choose_piece(adder, at(slot), 0, need);
   }
+  if (piece.verdict == Verdict::kContinue) {
+    pick(adder, slot, piece.tokens, piece.whole);
+  }
+  return piece.verdict;
+}
+
+// `host`: tokens that will not be computed beside those of the prefix.
+Scheduler::Impl::Piece Scheduler::Impl::choose_piece(const Adder& adder, const Request& request,
+                                                     std::int64_t host, std::int64_t need) const {
+  if (static_cast<double>(need) >= remaining_total(adder)) {
+    return {Verdict::kNoToken};
+  }
+  const std::int64_t prefix = request.kv.prefix + host;
+  const std::int64_t extend = request.known - prefix;
   const std::int64_t paged = align_up(extend, kv_.page());
   std::optional<std::int64_t> limit = adder.chunk;
   if (kv_.windowed()) {
@@ -177,31 +194,29 @@ Scheduler::Impl::Verdict Scheduler::Impl::add_one_locked(Adder& adder, Slot slot
                       remaining_window(adder) - window_tokens(0, fresh, std::nullopt), 0))
                 : 0;
       if (!limit || cap <= 0) {
-        return Verdict::kNoToken;
+        return {Verdict::kNoToken};
       }
       limit = std::min(*limit, cap);
     }
   }
   if ((!adder.chunk || rules_.input_cap_while_chunking) && !adder.picked.empty() &&
       paged >= adder.input) {
-    return Verdict::kOther;
+    return {Verdict::kOther};
   }
   if (!limit || paged <= *limit) {
-    pick(adder, slot, extend, true);
-    return Verdict::kContinue;
+    return {Verdict::kContinue, extend, true};
   }
   if (chunked_ != kNoSlot && policy_ == SchedulePolicy::kShortestPrefill) {
-    return Verdict::kOther;
+    return {Verdict::kOther};
   }
   std::int64_t tokens = kv_.pools().floor(*limit);
   if (rules_.chunk_end_aligned) {
-    tokens = kv_.pools().floor(request.kv.prefix + tokens) - request.kv.prefix;
+    tokens = kv_.pools().floor(prefix + tokens) - prefix;
   }
   if (tokens <= 0) {
-    return Verdict::kOther;
+    return {Verdict::kOther};
   }
-  pick(adder, slot, tokens, false);
-  return Verdict::kContinue;
+  return {Verdict::kContinue, tokens, false};
 }
 
 void Scheduler::Impl::pick(Adder& adder, Slot slot, std::int64_t extend, bool whole) {

@@ -19,11 +19,26 @@ enum class RetractionPolicy { kLength, kPriority };
 // What a server of a prefill/decode disaggregation does; kMixed: all of it.
 enum class Role { kMixed, kPrefill, kDecode };
 
+// When KV is copied to the host (--hicache-write-policy): with the first hit, with the second, or
+// as it leaves the card.
+enum class WritePolicy { kWriteThrough, kWriteThroughSelective, kWriteBack };
+
+struct HostTierSettings {
+  Tokens pool;  // slots, in whole pages
+  WritePolicy policy = WritePolicy::kWriteThrough;
+
+  [[nodiscard]] bool writes_back() const { return policy == WritePolicy::kWriteBack; }
+  [[nodiscard]] std::int64_t write_hits() const {
+    return policy == WritePolicy::kWriteThrough ? 1 : 2;
+  }
+};
+
 // By the names of --schedule-policy, --radix-eviction-policy and --retraction-policy; nullopt for
 // names that have no rule here ("random" is none: its order is drawn).
 std::optional<SchedulePolicy> schedule_policy_of(const std::string& name);
 std::optional<EvictionPolicy> eviction_policy_of(const std::string& name);
 std::optional<RetractionPolicy> retraction_policy_of(const std::string& name);
+std::optional<WritePolicy> write_policy_of(const std::string& name);
 
 // What changed from version to version, defaults as of 0.5.23. The releases that brought each
 // change stand in scheduler_rules.cpp.
@@ -62,6 +77,7 @@ struct SchedulerRules {
   bool evicts_shortfall = true;      // eviction asks for what is missing, not for the whole need
   bool unified_tree = true;          // times, hits and duplicates as the unified tree has them
   bool sliding_window_pools = true;  // window pools as modelled here
+  bool host_tier = true;             // HiCache as modelled here
   bool disaggregation = true;        // prefill and decode roles as modelled here
 };
 
@@ -96,6 +112,7 @@ struct SchedulerConfig {
   // Sliding-window layers: slots of their pool, and the window as the pools keep it.
   std::optional<Tokens> swa_pool_tokens;
   Tokens sliding_window;
+  std::optional<HostTierSettings> host_tier;
 
   Role role = Role::kMixed;
   // Decode role: request rows beyond max_running_requests, and room kept for each active request.

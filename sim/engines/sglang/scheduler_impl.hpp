@@ -1,8 +1,8 @@
 // Inside of the scheduler. One class over several files: scheduler.cpp (requests, state),
 // scheduler_step.cpp (choice of a batch), scheduler_admission.cpp (what a prefill batch may hold),
 // scheduler_policy.cpp (order of the queue), scheduler_decode.cpp (decode and retraction),
-// scheduler_output.cpp (results), scheduler_steady.cpp (many rounds at once), scheduler_roles.cpp
-// (prefill and decode servers).
+// scheduler_output.cpp (results), scheduler_steady.cpp (many rounds at once), scheduler_host.cpp
+// (copies to and from a host tier), scheduler_roles.cpp (prefill and decode servers).
 #pragma once
 
 #include <tsl/robin_map.h>
@@ -29,6 +29,7 @@ class Scheduler::Impl {
   bool abort(RequestId id);
   bool handshake_done(RequestId id);
   bool transfer_done(RequestId id);
+  bool copy_done(std::int64_t job);
   const StepPlan& schedule();
   const StepOutput& complete();
   std::int64_t steady_steps(std::int64_t limit);
@@ -41,6 +42,7 @@ class Scheduler::Impl {
   [[nodiscard]] bool idle() const { return live_.empty() && !work_in_flight(); }
   [[nodiscard]] PoolCounts slots() const;
   [[nodiscard]] PoolCounts window_slots() const;
+  [[nodiscard]] Tokens host_used() const { return Tokens{kv_.tree().host_used()}; }
   [[nodiscard]] std::int64_t running() const { return running_.unfinished(); }
   [[nodiscard]] std::int64_t waiting() const { return static_cast<std::int64_t>(waiting_.size()); }
   [[nodiscard]] std::int64_t asking() const { return static_cast<std::int64_t>(asking_.size()); }
@@ -73,6 +75,12 @@ class Scheduler::Impl {
     [[nodiscard]] bool prefills() const { return kind == Kind::kPrefill || kind == Kind::kMixed; }
   };
   enum class Verdict { kContinue, kNoToken, kOther };
+  // What a request may compute in a batch, if it may.
+  struct Piece {
+    Verdict verdict = Verdict::kContinue;
+    std::int64_t tokens = 0;
+    bool whole = false;
+  };
   // State of one choice of a prefill batch (PrefillAdder and its memory budget).
   struct Adder {
     double total_offset = 0;
@@ -138,6 +146,9 @@ class Scheduler::Impl {
   [[nodiscard]] Slot never_admitted() const;
   void choose_batch(Batch& next);
 
+  // scheduler_host.cpp
+  std::optional<HostCopy> begin_copy(CopyBatch batch);
+
   // scheduler_steady.cpp
   [[nodiscard]] bool is_steady() const;
   [[nodiscard]] bool prefill_is_shut() const;
@@ -173,7 +184,9 @@ class Scheduler::Impl {
   [[nodiscard]] std::optional<std::int64_t> chunk_limit(const Request& chunked,
                                                         std::int64_t budget) const;
   Verdict add_one(Adder& adder, Slot slot);
-  Verdict add_one_locked(Adder& adder, Slot slot, std::int64_t extend, std::int64_t need);
+  Verdict add_one_locked(Adder& adder, Slot slot, std::int64_t need);
+  [[nodiscard]] Piece choose_piece(const Adder& adder, const Request& request, std::int64_t host,
+                                   std::int64_t need) const;
   Verdict add_fixed_length(Adder& adder, Slot slot);
   [[nodiscard]] bool fixed_length_fits(Adder& adder, const Request& request,
                                        std::int64_t paged) const;
@@ -233,6 +246,10 @@ class Scheduler::Impl {
   std::deque<Slot> parked_;
   std::deque<Slot> moving_;
   std::int64_t free_metadata_rows_;
+
+  // Host tier: nodes of each copy under way.
+  tsl::robin_map<std::int64_t, std::vector<NodeCopy>> copies_;  // never iterated
+  std::int64_t next_copy_ = 1;
 
   Slot chunked_ = kNoSlot;
   bool abort_chunked_ = false;

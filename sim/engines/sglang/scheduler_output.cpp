@@ -23,6 +23,7 @@ const StepOutput& Scheduler::Impl::complete() {
   } else if (done.kind == Kind::kDecode) {
     apply_decode(done);
   }
+  output_.write = begin_copy(kv_.take_writes());
   --in_flight_;
   return output_;
 }

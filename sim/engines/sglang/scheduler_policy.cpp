@@ -104,7 +104,7 @@ std::vector<bool> Scheduler::Impl::match_waiting() {
     Request& request = at(waiting_[i]);
     const std::int64_t tokens = length(request);
     kv_.match(request.kv, request.content, tokens);
-    request.matched = std::min(request.kv.prefix, tokens - 1);
+    request.matched = std::min(request.kv.prefix + request.kv.host, tokens - 1);
     if (request.kv.prefix <= kInBatchTokens && tokens >= kInBatchTokens) {
       const std::uint64_t front = request.content.hash(request.content.place(0), kInBatchTokens);
       put_last[i] = !seen.insert(front).second;

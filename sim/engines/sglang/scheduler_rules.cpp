@@ -33,6 +33,7 @@ void check_pages(const SchedulerConfig& config, SettingChecks& checks) {
     }
   };
   multiple("pool_tokens", config.pool_tokens);
+  multiple("host_tier.pool", config.host_tier.value_or(HostTierSettings{}).pool);
   multiple("swa_pool_tokens", config.swa_pool_tokens.value_or(Tokens{}));
   multiple("chunked_prefill_size", config.chunked_prefill_size.value_or(Tokens{}));
 }
@@ -55,6 +56,24 @@ void check_window(const SchedulerConfig& config, SettingChecks& checks) {
     checks.problem("swa_pool_tokens", fmt::format("{}", config.swa_pool_tokens->count()),
                    "more than a window and a page, or no request fits");
   }
+}
+
+void check_tier(const SchedulerConfig& config, SettingChecks& checks) {
+  if (!config.host_tier) {
+    return;
+  }
+  checks.range("host_tier.pool", config.host_tier->pool.count(), 1, kMaxSlots);
+  const auto refuse = [&](const char* setting, bool set, const char* expected) {
+    if (set) {
+      checks.problem("host_tier", setting, expected);
+    }
+  };
+  refuse("without a prefix cache", config.disable_radix_cache, "a prefix cache");
+  refuse("with a sliding-window pool", config.swa_pool_tokens.has_value(),
+         "one pool: two are not modelled");
+  refuse("in a prefill or decode role", config.role != Role::kMixed, "both roles: not modelled");
+  refuse("before 0.5.21", !config.rules.host_tier,
+         "0.5.21 or later: earlier rules are not modelled");
 }
 
 void check_role(const SchedulerConfig& config, SettingChecks& checks) {
@@ -115,6 +134,14 @@ std::optional<RetractionPolicy> retraction_policy_of(const std::string& name) {
   return look_up(kPolicies, name);
 }
 
+std::optional<WritePolicy> write_policy_of(const std::string& name) {
+  static constexpr std::array<std::pair<const char*, WritePolicy>, 3> kPolicies{
+      {{"write_through", WritePolicy::kWriteThrough},
+       {"write_through_selective", WritePolicy::kWriteThroughSelective},
+       {"write_back", WritePolicy::kWriteBack}}};
+  return look_up(kPolicies, name);
+}
+
 // 0.5.8 and 0.5.23 are recorded decision by decision. What the releases between them do is read
 // from their source.
 SchedulerRules rules_for(const Version& version) {
@@ -150,6 +177,7 @@ SchedulerRules rules_for(const Version& version) {
   rules.evicts_shortfall = at_least(17);
   rules.unified_tree = at_least(19);
   rules.sliding_window_pools = at_least(23);
+  rules.host_tier = at_least(21);
   rules.disaggregation = at_least(23);
   return rules;
 }
@@ -185,6 +213,7 @@ void check(const SchedulerConfig& config, const std::string& source, Problems& p
   }
   check_pages(config, checks);
   check_window(config, checks);
+  check_tier(config, checks);
   check_role(config, checks);
 }
 

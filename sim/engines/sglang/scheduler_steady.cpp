@@ -19,7 +19,7 @@ bool Scheduler::Impl::prefill_is_shut() const {
 
 bool Scheduler::Impl::is_steady() const {
   if (error_ != EngineError::kNone || in_flight_ != depth() - 1 || step_ == 0 || config_.detail ||
-      kv_.windowed() || !aborted_.empty()) {
+      kv_.windowed() || !aborted_.empty() || kv_.tree().has_queued_copies()) {
     return false;
   }
   const Batch& last = batch(step_ - 1);

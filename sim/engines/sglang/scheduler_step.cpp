@@ -42,6 +42,7 @@ const StepPlan& Scheduler::Impl::schedule() {
   next.rows.clear();
   next.leavers.clear();
   next.chunked = Row{};
+  plan_.host.write = begin_copy(kv_.take_writes());
   if (error_ == EngineError::kNone) {
     choose_batch(next);
     if (next.kind == Kind::kIdle) {
@@ -58,6 +59,8 @@ const StepPlan& Scheduler::Impl::schedule() {
   if (chunked_ != kNoSlot) {
     plan_.chunked = at(chunked_).id;
   }
+  plan_.host.awaited = Tokens{kv_.take_awaited()};
+  plan_.host.load = begin_copy(kv_.take_loads());
   plan_.slots = slots();
   plan_.window_slots = window_slots();
   plan_.running = running_.unfinished();
@@ -243,7 +246,7 @@ void Scheduler::Impl::pick_waiting(Adder& adder) {
     request.known = length(request);
     kv_.match(request.kv, request.content, request.known - 1);
     request.kv.shared = request.kv.prefix;
-    request.matched = std::min(request.kv.prefix, request.known - 1);
+    request.matched = std::min(request.kv.prefix + request.kv.host, request.known - 1);
     request.last_extend = request.known - request.kv.prefix;
     const Verdict found = add_one(adder, slot);
     if (found == Verdict::kNoToken) {
@@ -398,7 +401,7 @@ void Scheduler::Impl::on_no_batch() {
     return;
   }
   const bool all_quiet = running_.empty() && chunked_ == kNoSlot && waiting_.empty() &&
-                         asking_.empty() && parked_.empty() && moving_.empty();
+                         asking_.empty() && parked_.empty() && moving_.empty() && copies_.empty();
   if (all_quiet || !rules_.resets_ratio_when_idle) {
     ratio_ = ratio_init_;
   }

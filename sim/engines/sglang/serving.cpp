@@ -67,10 +67,42 @@ void read_policies(const Deployment& deployment, SchedulerConfig& config, Proble
               config.retraction_policy, problems);
 }
 
+void check_host_replay(const Deployment& deployment, Problems& problems) {
+  if (!has_host_tier(deployment)) {
+    return;
+  }
+  const launch::Launch& line = deployment.launch;
+  const auto refuse = [&](const char* flag, std::string value, const char* expected,
+                          const char* reason) {
+    problems.add({kSource, flag, std::move(value), expected, reason});
+  };
+  constexpr const char* kFlag = "--enable-hierarchical-cache";
+  if (!rules_for(line.version).host_tier) {
+    refuse(kFlag, "on with " + to_string(line.version), "0.5.21 or later for a replay",
+           "the rules of earlier host tiers are not modelled");
+  }
+  if (deployment.role != Role::kMixed) {
+    refuse(kFlag, "on for one role", "off for a replay of a pair",
+           "a host tier beside transfers is not modelled yet");
+  }
+  if (deployment.window_pool) {
+    refuse(kFlag, "on with a window pool", "off, or --disable-hybrid-swa-memory, for a replay",
+           "host tiers of two pools are not modelled yet");
+  }
+  if (const auto storage = line.text("hicache-storage-backend")) {
+    refuse("--hicache-storage-backend", *storage, "none for a replay",
+           "tiers beyond the host are not modelled yet");
+  }
+  if (deployment.gpu.host_link_bandwidth <= 0) {
+    refuse(kFlag, "on with " + deployment.gpu.name, "a card with host_link_gb_s in the catalog",
+           deployment.gpu.unified_memory ? "card and host share their memory" : "");
+  }
+}
+
 }  // namespace
 
 SchedulerConfig scheduler_config(const Deployment& deployment, const CachePlan& plan,
-                                 Problems& problems) {
+                                 const std::optional<HostPool>& host, Problems& problems) {
   const launch::Launch& line = deployment.launch;
   SchedulerConfig config;
   config.pool_tokens = plan.tokens;
@@ -106,6 +138,11 @@ SchedulerConfig scheduler_config(const Deployment& deployment, const CachePlan& 
   if (plan.window_tokens > Tokens{0}) {
     config.swa_pool_tokens = plan.window_tokens;
     config.sliding_window = cache_sizes(deployment, 0).window;
+  }
+  if (host) {
+    config.host_tier = HostTierSettings{
+        host->tokens, write_policy_of(line.text("hicache-write-policy").value_or("write_through"))
+                          .value_or(WritePolicy::kWriteThrough)};
   }
   config.rules = rules_for(line.version);
   read_policies(deployment, config, problems);
@@ -144,8 +181,8 @@ void check_serving(const Deployment& deployment, Problems& problems) {
     refuse("engine version", to_string(line.version), "0.5.23 or later for a replay",
            "earlier pools for sliding windows are not modelled; --disable-hybrid-swa-memory works");
   }
-  static constexpr std::array<std::pair<const char*, const char*>, 4> kSwitches = {{
-      {"enable-hierarchical-cache", "the host's tier of the prefix cache is not modelled yet"},
+  check_host_replay(deployment, problems);
+  static constexpr std::array<std::pair<const char*, const char*>, 3> kSwitches = {{
       {"enable-dynamic-chunking", "chunks sized by predicted time are not modelled yet"},
       {"enable-lmcache", "the cache outside of the engine is not modelled yet"},
       {"enable-prefill-delayer", "held-back prefills are not modelled yet"},

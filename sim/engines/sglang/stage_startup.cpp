@@ -235,9 +235,24 @@ bool StageStartup::warm_up() {
 
 bool StageStartup::ready() {
   card_.begin("ready");
-  return card_.outside_all(Leaf::kKvTransfer,
+  return host_tier() &&
+         card_.outside_all(Leaf::kKvTransfer,
                            transfer_buffers(deployment_, state_.plan, state_.sizes)) &&
          card_.end();
+}
+
+bool StageStartup::host_tier() {
+  auto found = host_pool(deployment_, state_.plan, state_.stage);
+  if (const auto* refusal = std::get_if<CacheRefusal>(&found)) {
+    card_.fail(refusal->kind, Leaf::kKvTransfer, refusal->short_by, refusal->message);
+    return false;
+  }
+  state_.host = std::move(*std::get_if<std::optional<HostPool>>(&found));
+  return !state_.host ||
+         (card_.allocate_all(state_.host->staging) &&
+          card_.outside_all(Leaf::kKvTransfer,
+                            {{"host tier of the KV cache", "host slots x cell", state_.host->bytes,
+                              Lifetime::kPersistent, Backing::kPinnedHost}}));
 }
 
 bool StageStartup::run(const LoadSequence& sequence) {

@@ -11,6 +11,7 @@
 #include "sim/engines/rank_state.hpp"
 #include "sim/engines/sglang/cache_plan.hpp"
 #include "sim/engines/sglang/deployment.hpp"
+#include "sim/engines/sglang/host_pool.hpp"
 #include "sim/engines/sglang/load.hpp"
 #include "sim/engines/sglang/resident.hpp"
 #include "sim/engines/startup_card.hpp"
@@ -35,6 +36,7 @@ struct StageState : RankState {
   Bytes state_pool;
   Bytes prefill_drop;  // free memory lost while capturing prefills, and decodes
   Bytes decode_drop;
+  std::optional<HostPool> host;
 };
 
 class StageStartup {
@@ -64,6 +66,7 @@ class StageStartup {
   // Pieces of phases.
   bool run(const LoadSequence& sequence);
   bool extend_rope_tables();
+  bool host_tier();
 
   // Free memory as SGLang reads it: the cache is emptied first.
   Bytes measured_free();

@@ -123,6 +123,9 @@ StartupRules read_rules(const Version& version) {
   rules.quoted_self = read.boolean("quoted_self");
   rules.weights_leave_nothing = read.boolean("weights_leave_nothing");
   rules.fa3_by_default = read.boolean("fa3_by_default");
+  rules.host_pool_covers_device = read.boolean("host_pool_covers_device");
+  rules.host_write_staging = read.boolean("host_write_staging");
+  rules.host_pool_auto_size = read.boolean("host_pool_auto_size");
   rules.torch = read.version("torch");
   rules.step_costs = read.step_costs();
   rules.windowed_architectures = read.names("windowed_architectures", "names");

@@ -78,6 +78,9 @@ struct StartupRules {
   bool quoted_self = false;            // in the text of an error
   bool weights_leave_nothing = false;  // an error of its own
   bool fa3_by_default = false;
+  bool host_pool_covers_device = false;  // or the start ends
+  bool host_write_staging = false;       // host pools in page order by default
+  bool host_pool_auto_size = false;      // the default ratio is lowered to what the host has
   Version torch;
   StepCosts step_costs;
 

@@ -264,6 +264,28 @@ Bytes Deployment::state_bytes(int stage) const {
   return sum;
 }
 
+Bytes kv_token_bytes(const Deployment& deployment, int stage) {
+  Bytes sum;
+  for (const models::KvLayerSpec& layer : deployment.kv_layers(stage)) {
+    sum += deployment.kv_token_bytes(layer);
+  }
+  return sum;
+}
+
+Blocks host_blocks(const Deployment& deployment, int stage) {
+  const Bytes token = kv_token_bytes(deployment, stage);
+  const std::int64_t tokens = token > Bytes{0} ? deployment.host_cache / token : 0;
+  return Blocks{tokens / deployment.tokens_per_block.count()};
+}
+
+bool offloads(const Deployment& deployment) {
+  constexpr std::int64_t kDefaultPriority = 35;
+  constexpr std::int64_t kDefaultLeast = 30;
+  const launch::Launch& line = deployment.launch;
+  return deployment.host_cache > Bytes{0} && line.boolean("onboard-blocks").value_or(true) &&
+         line.integer("secondary-offload-min-priority").value_or(kDefaultLeast) <= kDefaultPriority;
+}
+
 Deployment resolve(launch::Launch launch, const std::shared_ptr<const models::ModelSpec>& model,
                    const models::GpuSpec& gpu, const CardState& card, const Assumed& assumed) {
   return Resolver(std::move(launch), model, gpu, card, assumed).run();

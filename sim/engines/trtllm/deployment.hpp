@@ -45,6 +45,15 @@ struct Deployment : EngineDeployment {
   [[nodiscard]] Bytes state_bytes(int stage) const;
 };
 
+// Bytes of a token's keys and values over all layers of a rank.
+Bytes kv_token_bytes(const Deployment& deployment, int stage);
+
+// Blocks of the host's pool on a rank: whole tokens of host_cache, and of them whole blocks.
+Blocks host_blocks(const Deployment& deployment, int stage);
+// Whether evicted blocks go there: there is one, blocks come back, and blocks without a priority of
+// their own (35) are not below --secondary-offload-min-priority.
+bool offloads(const Deployment& deployment);
+
 // Throws ConfigError with all problems.
 Deployment resolve(launch::Launch launch, const std::shared_ptr<const models::ModelSpec>& model,
                    const models::GpuSpec& gpu, const CardState& card, const Assumed& assumed);

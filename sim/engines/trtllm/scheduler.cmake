@@ -1,4 +1,4 @@
 # TensorRT-LLM's schedulers over the KV block pool.
 oomcast_part(trtllm_scheduler
-  SOURCES scheduler.cpp scheduler_step.cpp
+  SOURCES scheduler.cpp scheduler_host.cpp scheduler_step.cpp
   LINKS oomcast_core oomcast_kv)

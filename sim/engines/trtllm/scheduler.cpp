@@ -25,6 +25,7 @@ SchedulerConfig checked(const SchedulerConfig& config) {
 void check(const SchedulerConfig& config, const std::string& source, Problems& problems) {
   SettingChecks checks(source, problems);
   checks.range("pool_blocks", config.pool_blocks.count(), 1, kMostBlocks);
+  checks.range("host_blocks", config.host_blocks.count(), 0, kMostBlocks);
   checks.range("tokens_per_block", config.tokens_per_block.count(), 1, kMostTokens);
   checks.range("max_seq_len", config.max_seq_len.count(), 1, kMostTokens);
   checks.range("max_batch_size", config.max_batch_size, 1, kMostTokens);
@@ -37,6 +38,9 @@ Scheduler::Impl::Impl(const SchedulerConfig& config)
   // A sequence is never longer than the pool: the engine lowers its limit to that.
   config_.max_seq_len =
       std::min(config_.max_seq_len, Tokens{config_.pool_blocks.count() * block()});
+  if (config_.host_blocks > Blocks{0}) {
+    host_.emplace(config_.host_blocks.count() + 1, false);
+  }
 }
 
 Added Scheduler::Impl::add(const RequestSpec& spec) {
@@ -147,7 +151,7 @@ kv::BlockKey Scheduler::Impl::first_new_block(Request& request) const {
   const std::int64_t full = (request.known - 1) / block();
   for (std::int64_t i = request.computed / block(); i < full; ++i) {
     const kv::BlockKey key = kv::block_key(request.hashes.hash(i), 0);
-    if (request.started || pool_.find(key) == kv::kNullBlock) {
+    if (request.started || !known(key)) {
       return key;
     }
   }
@@ -334,11 +338,27 @@ std::uint64_t Scheduler::Impl::state_digest() const {
     add(id);
   }
   add(waiting_.size());
+  if (host_) {
+    for (const kv::BlockId id : host_->free_list()) {
+      add(id);
+      add(host_->first_key(id));
+    }
+  }
   return digest.value();
 }
 
 void Scheduler::Impl::check_conservation() const {
   pool_.check();
+  if (host_) {
+    host_->check();
+    OOMCAST_CHECK(host_->free() == host_->total(), "{} of {} host blocks are in use",
+                  host_->total() - host_->free(), host_->total());
+    for (const kv::BlockId id : host_->free_list()) {
+      const kv::BlockKey key = host_->first_key(id);
+      OOMCAST_CHECK(key == 0 || pool_.find(key) == kv::kNullBlock,
+                    "the content of host block {} is on the card too", id);
+    }
+  }
   std::vector<std::int32_t> held(static_cast<std::size_t>(pool_.total()) + 1, 0);
   for (const Slot slot : active_) {
     for (const kv::BlockId id : at(slot).table) {

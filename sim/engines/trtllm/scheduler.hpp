@@ -41,6 +41,7 @@ struct SchedulerConfig {
   ChunkingPolicy chunking = ChunkingPolicy::kFirstComeFirstServed;
   bool block_reuse = true;
   bool overlap = true;
+  Blocks host_blocks;  // of the secondary pool that evicted blocks go to; 0: none
 };
 // Adds a problem for every setting that no pool or engine can have.
 void check(const SchedulerConfig& config, const std::string& source, Problems& problems);
@@ -65,10 +66,18 @@ struct PoolCounts {
   Blocks used;
 };
 
+// Blocks copied between the pools for a step, which waits for them, and those on the host then.
+struct HostTraffic {
+  Blocks onboarded;
+  Blocks offloaded;
+  Blocks used;
+};
+
 struct StepPlan : StepTotals {
   std::vector<Admission> admitted;  // got their blocks, first time and again, in order
   std::vector<RequestId> paused;    // lost their blocks, keep their place
   PoolCounts blocks;                // while the step executes
+  HostTraffic host;
 };
 
 struct FinishedRequest {

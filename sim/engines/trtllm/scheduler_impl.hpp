@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "sim/engines/trtllm/scheduler.hpp"
@@ -100,6 +101,12 @@ class Scheduler::Impl {
   void run_generation(Slot slot, Batch& batch);
   void take_blocks(Request& request, std::int64_t count);
 
+  // The host's pool (scheduler_host.cpp).
+  kv::BlockId take_block();
+  void offload(kv::BlockId block);
+  [[nodiscard]] kv::BlockId claim(kv::BlockKey key, std::int64_t tokens);
+  [[nodiscard]] bool known(kv::BlockKey key) const;
+
   void store(Request& request, std::int64_t tokens);
   void release(Request& request);
   void finish(Slot slot);
@@ -112,6 +119,7 @@ class Scheduler::Impl {
 
   SchedulerConfig config_;
   kv::BlockPool pool_;
+  std::optional<kv::BlockPool> host_;
   std::vector<Request> slots_;
   std::vector<Slot> spare_;
   std::vector<Slot> active_;  // in order of arrival

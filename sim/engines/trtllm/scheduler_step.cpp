@@ -33,6 +33,7 @@ const StepPlan& Scheduler::Impl::schedule() {
   settled_ = settled_ && allowed_.size() == generations_.size();
   launch();
   plan_.blocks = blocks();
+  plan_.host.used = Blocks{host_ ? host_->cached_free() : 0};
   plan_.running = running();
   plan_.waiting = waiting();
   return plan_;
@@ -58,7 +59,13 @@ void Scheduler::Impl::launch() {
 void Scheduler::Impl::take_blocks(Request& request, std::int64_t count) {
   OOMCAST_CHECK(count <= pool_.free(), "{} blocks are to be taken, {} are free", count,
                 pool_.free());
-  pool_.take(count, request.table);
+  if (!host_) {
+    pool_.take(count, request.table);
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    request.table.push_back(take_block());
+  }
 }
 
 // The blocks of the whole context, those of a known prefix shared. Its last token is computed in
@@ -68,11 +75,10 @@ void Scheduler::Impl::start_sequence(Request& request) {
     request.hashes.extend(request.known);
     const std::int64_t full = (request.known - 1) / block();
     for (std::int64_t i = 0; i < full; ++i) {
-      const kv::BlockId found = pool_.find(kv::block_key(request.hashes.hash(i), 0));
+      const kv::BlockId found = claim(kv::block_key(request.hashes.hash(i), 0), (i + 1) * block());
       if (found == kv::kNullBlock) {
         break;
       }
-      pool_.touch(found);
       request.table.push_back(found);
     }
   }
@@ -148,7 +154,7 @@ void Scheduler::Impl::store(Request& request, std::int64_t tokens) {
   for (std::int64_t i = 0; i < tokens / block(); ++i) {
     const kv::BlockId id = request.table[static_cast<std::size_t>(i)];
     const kv::BlockKey key = kv::block_key(request.hashes.hash(i), 0);
-    if (!pool_.hashed(id) && pool_.find(key) == kv::kNullBlock) {
+    if (!pool_.hashed(id) && !known(key)) {
       pool_.insert(key, id, (i + 1) * block());
     }
   }
@@ -212,7 +218,12 @@ std::int64_t Scheduler::Impl::steady_steps() const {
   }
   // With one batch in flight results come a round late.
   steps -= config_.overlap ? 0 : 1;
-  while (steps > 0 && growth_within(steps) > pool_.free()) {
+  // With a host pool an evicted block is copied, which another round does not do.
+  const auto room = [&](std::int64_t blocks) {
+    return host_ ? pool_.plain_front(blocks) : pool_.free();
+  };
+  for (std::int64_t growth = growth_within(steps); steps > 0 && growth > room(growth);
+       growth = growth_within(steps)) {
     steps /= 2;
   }
   return std::max<std::int64_t>(steps, 0);

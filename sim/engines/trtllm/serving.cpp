@@ -29,6 +29,9 @@ SchedulerConfig scheduler_config(const Deployment& deployment, Blocks pool_block
   config.chunked_prefill = deployment.chunked_prefill;
   config.block_reuse = deployment.block_reuse;
   config.overlap = !deployment.launch.on("disable-overlap-scheduler");
+  if (offloads(deployment)) {
+    config.host_blocks = host_blocks(deployment, 0);
+  }
   const std::string policy =
       deployment.launch.text("capacity-scheduler-policy").value_or("GUARANTEED_NO_EVICT");
   config.capacity = policy == "MAX_UTILIZATION" ? CapacityPolicy::kMaxUtilization
@@ -54,9 +57,10 @@ void check_serving(const Deployment& deployment, Problems& problems) {
     refuse("--max_beam_width", std::to_string(deployment.beam_width), "1 for a replay",
            "beam search is not modelled yet");
   }
-  if (deployment.host_cache > Bytes{0}) {
+  if (deployment.host_cache > Bytes{0} && deployment.gpu.host_link_bandwidth <= 0) {
     refuse("--kv_cache_config.host_cache_size", std::to_string(deployment.host_cache.count()),
-           "0 for a replay", "the host's tier of the KV cache is not modelled yet");
+           "0, or a card with host_link_gb_s in the catalog",
+           deployment.gpu.unified_memory ? "card and host share their memory" : "");
   }
   if (models::has_recurrent_state(*deployment.model)) {
     refuse("model", deployment.model->name, "a model without recurrent layers for a replay",
@@ -69,14 +73,6 @@ void check_serving(const Deployment& deployment, Problems& problems) {
     refuse("model", deployment.model->name, "a model without windows for a replay",
            "pools of several windows are not modelled yet; --max_seq_len up to the window works");
   }
-}
-
-Bytes kv_token_bytes(const Deployment& deployment, int stage) {
-  Bytes sum;
-  for (const models::KvLayerSpec& layer : deployment.kv_layers(stage)) {
-    sum += deployment.kv_token_bytes(layer);
-  }
-  return sum;
 }
 
 StepSizes StepPeaks::at(const StepLoad& load, const StepLoad& /*before*/) const {

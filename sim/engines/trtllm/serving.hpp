@@ -14,9 +14,6 @@ SchedulerConfig scheduler_config(const Deployment& deployment, Blocks pool_block
 // Adds a problem for each thing that can be planned but not served here.
 void check_serving(const Deployment& deployment, Problems& problems);
 
-// Bytes of a token's keys and values over all layers of a rank.
-Bytes kv_token_bytes(const Deployment& deployment, int stage);
-
 class StepPeaks final : public oomcast::StepPeaks {
  public:
   StepPeaks(const Deployment& deployment, int stage) : deployment_(deployment), stage_(stage) {}

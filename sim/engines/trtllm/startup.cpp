@@ -322,12 +322,21 @@ class StageStartup {
                                      tables);
     state_->memory.ledger().transfer(Account::free_of(Backing::kPinnedHost),
                                      Account::cell(Leaf::kKvPool, Backing::kPinnedHost),
-                                     deployment_.host_cache);
+                                     host_pool());
     if (!card_.outside(Leaf::kKvPool, Backing::kDriver, pool_bytes_ + states) ||
         !card_.outside(Leaf::kKvMetadata, Backing::kDriver, tables)) {
       return refuse("KV cache");
     }
     return card_.end();
+  }
+
+  // Several windows share what is given; else whole blocks of it.
+  [[nodiscard]] Bytes host_pool() const {
+    if (pools_.size() > 1) {
+      return deployment_.host_cache;
+    }
+    return token_bytes() *
+           (host_blocks(deployment_, state_->stage).count() * deployment_.tokens_per_block.count());
   }
 
   bool capture() {

@@ -124,7 +124,7 @@ TEST(Replays, WhatIsNotModelledIsNamedAllAtOnce) {
   EXPECT_EQ(problems_of(kSglang, Detail::kClasses), 0U);
   EXPECT_EQ(problems_of(kTrtllm, Detail::kClasses), 0U);
   EXPECT_EQ(problems_of(kSglang, Detail::kAllocator), 1U);
-  EXPECT_EQ(problems_of(kSglang + "--speculative-algorithm NGRAM --enable-hierarchical-cache "
+  EXPECT_EQ(problems_of(kSglang + "--speculative-algorithm NGRAM --enable-lmcache "
                                   "--schedule-policy random",
                         Detail::kClasses),
             3U);

@@ -72,5 +72,33 @@ TEST(HostCopies, AStoreFlushedByItsOwnStepBeginsBeforeIt) {
   EXPECT_EQ(copies.over(), (std::vector<HostCopies::Job>{0, 1}));
 }
 
+// Four layers. The first comes after a quarter of the load; what is slower then sets the pace.
+TEST(HostCopies, AStepReadsLayersAsTheyCome) {
+  for (const auto& [took, late] : {std::pair{100, 10}, {40, 10}, {8, 34}}) {
+    HostCopies copies(kGiB, kBytePerNano);
+    copies.load_by_layer(copy(0, 40), Tokens{16}, 4);
+    EXPECT_EQ(copies.begin(at(500)), at(500));
+    EXPECT_EQ(copies.stalls(at(500), at(took)), at(late)) << took;
+    EXPECT_EQ(copies.stalls(at(1000), at(took)), at(0)) << "the next step reads nothing";
+    EXPECT_EQ(copies.totals().steps_waited, Nanos{late});
+    EXPECT_EQ(copies.totals().loads_took, Nanos{40});
+  }
+}
+
+// Written back first, then the layers come.
+TEST(HostCopies, AnEarlyStoreDelaysTheStepAndItsLoad) {
+  HostCopies copies(kGiB, kBytePerNano);
+  copies.store_at_start(copy(0, 300));
+  copies.store_at_start(copy(1, 200));
+  copies.flush(0);
+  copies.load_by_layer(copy(2, 40), Tokens{16}, 4);
+  EXPECT_EQ(copies.begin(at(100)), at(400));
+  EXPECT_EQ(copies.stalls(at(400), at(100)), at(10));
+  copies.advance(at(440));
+  EXPECT_EQ(copies.over(), (std::vector<HostCopies::Job>{0, 2}));
+  EXPECT_EQ(copies.next_end(), at(600));
+  EXPECT_EQ(copies.totals().steps_waited, Nanos{300 + 10});
+}
+
 }  // namespace
 }  // namespace oomcast

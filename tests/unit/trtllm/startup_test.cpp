@@ -60,6 +60,24 @@ TEST(TrtllmStartup, TheDryRunsPeakLeavesLess) {
               0.9 * to_gib(difference), 0.02);
 }
 
+// 10^9 B are 7629 tokens of 128 KiB, 238 blocks of 32.
+TEST(TrtllmStartup, TheHostPoolIsWholeBlocks) {
+  const Plan host = plan(std::string(kLlama) + "--host-cache-size 1000000000", "H100-80GB", "1.2.0",
+                         {"available_kv_gib=10"});
+  const auto& on = *host.as<Plan::Trtllm>();
+  EXPECT_EQ(host_blocks(on.deployment, 0), Blocks{238});
+  EXPECT_EQ(on.startup.stages.front().memory.ledger().at(Leaf::kKvPool, Backing::kPinnedHost),
+            Bytes{131'072} * (238 * 32));
+  const Plan none = plan(kLlama, "H100-80GB", "1.2.0", {"available_kv_gib=10"});
+  EXPECT_EQ(host.report().kv_blocks, none.report().kv_blocks);
+  EXPECT_TRUE(offloads(on.deployment));
+  for (const char* flag : {"--secondary-offload-min-priority 36", "--no-onboard-blocks"}) {
+    const Plan off = plan(std::string(kLlama) + "--host-cache-size 1000000000 " + flag, "H100-80GB",
+                          "1.2.0", {"available_kv_gib=10"});
+    EXPECT_FALSE(offloads(off.as<Plan::Trtllm>()->deployment)) << flag;
+  }
+}
+
 TEST(TrtllmStartup, ACardTooSmallNamesTheComponent) {
   const Plan small = plan(kLlama, "T4", "1.2.0");
   ASSERT_FALSE(small.outcome().fits());

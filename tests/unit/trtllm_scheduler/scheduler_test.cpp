@@ -214,6 +214,47 @@ TEST(BlockReuse, TailsAreEvictedFirst) {
   EXPECT_EQ(engine.step().admitted.at(0).hit, Tokens{64});
 }
 
+// Four blocks again. The second request drives out the third block of the first; when that comes
+// back the second's full block makes room for the last one.
+TEST(HostBlocks, EvictedBlocksGoToTheHostAndComeBack) {
+  SchedulerConfig settings = config(4);
+  settings.host_blocks = Blocks{8};
+  Engine engine(settings);
+  engine.add(1, 97, 1, 7);
+  engine.finish_all();
+  engine.add(2, 33, 1);
+  const HostTraffic out = engine.step().host;
+  EXPECT_EQ(out.offloaded, Blocks{1});
+  EXPECT_EQ(out.onboarded, Blocks{0});
+  EXPECT_EQ(out.used, Blocks{1});
+  engine.finish_all();
+  engine.add(3, 97, 1, 7);
+  const StepPlan& plan = engine.step();
+  EXPECT_EQ(plan.admitted.at(0).hit, Tokens{96});
+  EXPECT_EQ(plan.prefill_tokens, Tokens{1});
+  EXPECT_EQ(plan.host.onboarded, Blocks{1});
+  EXPECT_EQ(plan.host.offloaded, Blocks{1});
+  EXPECT_EQ(plan.host.used, Blocks{1});
+}
+
+// One block on the host: of the three that leave, tail first, it keeps the head.
+TEST(HostBlocks, TheHostsLeastRecentMakesRoom) {
+  SchedulerConfig settings = config(4);
+  settings.host_blocks = Blocks{1};
+  Engine engine(settings);
+  engine.add(1, 97, 1, 7);
+  engine.finish_all();
+  engine.add(2, 97, 1);
+  EXPECT_EQ(engine.step().host.offloaded, Blocks{3});
+  engine.finish_all();
+  engine.add(3, 97, 1, 7);
+  const StepPlan& plan = engine.step();
+  EXPECT_EQ(plan.admitted.at(0).hit, Tokens{32});
+  EXPECT_EQ(plan.host.onboarded, Blocks{1});
+  EXPECT_EQ(plan.host.offloaded, Blocks{3});
+  EXPECT_EQ(plan.host.used, Blocks{1});
+}
+
 TEST(OverlapScheduler, ResultsComeARoundLateWithoutAWastedStep) {
   SchedulerConfig settings = config(100);
   settings.overlap = true;
@@ -257,6 +298,7 @@ TEST(SteadyRounds, LeaveTheStateOfSingleRounds) {
     settings.overlap = uniform_int(random, 0, 1) == 0;
     settings.chunked_prefill = uniform_int(random, 0, 1) == 0;
     settings.capacity = static_cast<CapacityPolicy>(uniform_int(random, 0, 2));
+    settings.host_blocks = Blocks{std::max<std::int64_t>(uniform_int(random, -30, 40), 0)};
     Engine fast(settings);
     Engine slow(settings);
     for (RequestId id = 1; id <= 12; ++id) {
@@ -269,10 +311,12 @@ TEST(SteadyRounds, LeaveTheStateOfSingleRounds) {
       const std::int64_t n = fast.scheduler.steady_steps();
       if (n > 0) {
         const SteadyJump jump = fast.scheduler.advance_steady(n);
+        fast.scheduler.check_conservation();
         for (std::int64_t i = 0; i < n; ++i) {
           const StepPlan& plan = slow.step();
           ASSERT_EQ(plan.requests, jump.decode_requests);
           ASSERT_EQ(plan.decode_context, jump.first_context + Tokens{i * jump.decode_requests});
+          ASSERT_EQ(plan.host.offloaded, Blocks{0});
         }
       } else {
         fast.step();
