@@ -1,11 +1,12 @@
 // Hashes of KV blocks by content, without holding tokens.
 //
-// Token i of segment s is the pair (s, i). A block is a list of maximal runs (segment, offset,
-// length); its hash chains over the hash of the block before it, so equal hashes mean equal
-// prefixes. Hashes are 64-bit mixes: among n distinct blocks in a pool, two collide with
-// probability about n^2 / 2^65 (a million blocks: 3e-8).
+// Token i of segment s is the pair (s, i). A prefix is a list of maximal runs (segment, offset,
+// length); its hash mixes the hash of all runs before the last with the last one's segment and
+// length, so equal hashes mean equal prefixes. Hashes are 64-bit mixes: among n distinct blocks in
+// a pool, two collide with probability about n^2 / 2^65 (a million blocks: 3e-8).
 //
-// A block inside one long segment costs one mix, whatever its size in tokens.
+// A block's hash is that of the prefix it ends. Blocks of one segment cost one mix each, which wait
+// for no other, whatever the block size in tokens.
 #pragma once
 
 #include <cstdint>
@@ -41,17 +42,15 @@ class HashChain {
   }
 
  private:
-  struct Place {
-    std::size_t segment = 0;
-    std::int64_t offset = 0;
-  };
-  // Mixes the `count` tokens from `place` on into `hash` and moves the place behind them.
-  std::uint64_t mix_runs(std::uint64_t hash, Place& place, std::int64_t count) const;
+  void enter(std::size_t segment, std::int64_t start, std::uint64_t hash);
 
   std::int64_t block_size_ = 16;
   std::int64_t lookahead_ = 0;
   std::vector<ContentSegment> content_;
-  Place next_;  // first token not hashed yet
+  // The segment in which the next hash ends, or one before it.
+  std::size_t segment_ = 0;
+  std::int64_t start_ = 0;  // position of its first token
+  std::uint64_t base_ = 0;  // hash of all before it and its id
   std::vector<std::uint64_t> hashes_;
 };
 

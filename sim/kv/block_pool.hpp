@@ -6,7 +6,6 @@
 //   - The free list starts as 1, 2, ..; blocks are taken from its front. A block that is taken
 //   loses
 //     its hashes, one that is hit leaves the list from wherever it stands.
-//   - Equal hashes may sit in several blocks; a lookup returns the first one inserted that is left.
 //   - Blocks that are freed with a hash go to the back (least recently used is taken first), those
 //     without one to the front where the engine reuses them first.
 //
@@ -14,17 +13,12 @@
 // block counts as hashed but has no entry in the index.
 #pragma once
 
-#include <tsl/robin_map.h>
-
 #include <cstdint>
 #include <vector>
 
+#include "sim/kv/prefix_index.hpp"
+
 namespace oomcast::kv {
-
-using BlockId = std::int32_t;
-using BlockKey = std::uint64_t;  // block hash with its group, see block_hash.hpp
-
-inline constexpr BlockId kNullBlock = 0;
 
 class BlockPool {
  public:
@@ -66,15 +60,23 @@ class BlockPool {
     BlockPool& pool_;
   };
 
-  // Index. `tokens` is the length of the prefix that the key stands for.
-  void insert(BlockKey key, BlockId block, std::int64_t tokens);  // no-op if the block has the key
-  [[nodiscard]] BlockId find(BlockKey key) const;                 // kNullBlock if absent
-  void forget(BlockId block);                                     // drops all keys of the block
-  void move_keys(BlockId from, BlockId to);                       // `to` has none
-  [[nodiscard]] bool has_key(BlockId block, BlockKey key) const;
+  // The prefix index, see prefix_index.hpp. No-op if the block has the key.
+  void insert(BlockKey key, BlockId block, std::int64_t tokens,
+              const PrefixIndex::Before& before = {});
+  [[nodiscard]] BlockId find(BlockKey key) const { return index_.find(key); }
+  [[nodiscard]] BlockId next(PrefixIndex::Cursor& cursor, BlockKey key) const {
+    return index_.next(cursor, key);
+  }
+  void forget(BlockId block);                // drops all keys of the block
+  void move_keys(BlockId from, BlockId to);  // `to` has none
+  [[nodiscard]] bool has_key(BlockId block, BlockKey key) const {
+    return index_.has_key(block, key);
+  }
   // The first key of the block and its tokens; 0 if it has none.
-  [[nodiscard]] BlockKey first_key(BlockId block) const;
-  [[nodiscard]] std::int64_t first_key_tokens(BlockId block) const;
+  [[nodiscard]] BlockKey first_key(BlockId block) const { return index_.first_key(block); }
+  [[nodiscard]] std::int64_t first_key_tokens(BlockId block) const {
+    return index_.first_key_tokens(block);
+  }
   // Change whenever a key enters the index, and whenever one leaves it because its block is taken.
   [[nodiscard]] std::uint64_t insertions() const { return insertions_; }
   [[nodiscard]] std::uint64_t evictions() const { return evictions_; }
@@ -92,33 +94,13 @@ class BlockPool {
     std::uint32_t place = 0;  // in the ring, while free
     Hash hash = Hash::kNone;
   };
-  // An entry of the index. Entry b < num_blocks is the first key of block b, the others are further
-  // keys of a block (a state that several prefixes end in).
-  struct Entry {
-    BlockKey key = 0;
-    std::int32_t next_same_key = -1;  // in order of insertion
-    std::int32_t last_same_key = -1;  // of the first entry of a key: the last one
-    std::int32_t next_of_block = -1;
-    BlockId block = kNullBlock;
-    std::int64_t tokens = 0;
-  };
-  struct Identity {
-    std::size_t operator()(BlockKey key) const { return key; }
-  };
-
   [[nodiscard]] const Block& at(BlockId block) const {
     return blocks_[static_cast<std::size_t>(block)];
   }
   Block& at(BlockId block) { return blocks_[static_cast<std::size_t>(block)]; }
-  [[nodiscard]] const Entry& entry(std::int32_t index) const {
-    return entries_[static_cast<std::size_t>(index)];
-  }
-  Entry& entry(std::int32_t index) { return entries_[static_cast<std::size_t>(index)]; }
   void push_back(BlockId block);
   void push_front_run();
   void compact();
-  void unlink_entry(std::int32_t index);
-  std::int32_t new_entry_of(BlockId block);
 
   std::int64_t total_;
   bool unhashed_first_;
@@ -127,7 +109,7 @@ class BlockPool {
   std::uint64_t insertions_ = 0;
   std::uint64_t evictions_ = 0;
   std::vector<Block> blocks_;
-  std::vector<Entry> entries_;
+  PrefixIndex index_;
   // The free list: ring_[head_ .. tail_), modulo its size, a power of two that is at least twice
   // the number of blocks. Blocks that left from the middle leave a null block behind; when the ring
   // is full of those it is compacted. Both ends are touched in sequence, so that long tables are
@@ -137,10 +119,12 @@ class BlockPool {
   std::uint32_t head_ = 0;
   std::uint32_t tail_ = 0;
   std::vector<BlockId> front_run_;  // of the release under way
-  std::vector<std::int32_t> spare_entries_;
-  tsl::robin_map<BlockKey, std::int32_t, Identity>
-      index_;  // key -> its first entry; never iterated
 };
+
+inline void BlockPool::forget(BlockId block) {
+  at(block).hash = Hash::kNone;
+  index_.forget(block);
+}
 
 inline BlockId BlockPool::take() {
   while (ring_[head_ & mask_] == kNullBlock) {

@@ -35,15 +35,25 @@ BlockKey KvManager::fine_key(const Request& request, std::size_t g, std::int64_t
   return kv::block_key(request.chain.hash(tokens / hash_block_size_ - 1), g);
 }
 
+// Lookups of full attention walk from the first block on; the others look anywhere.
+void KvManager::index_block(const Request& request, std::size_t g, std::int64_t block) {
+  const std::vector<BlockId>& blocks = request.groups[g].blocks;
+  kv::PrefixIndex::Before before;
+  if (block > 0 && groups_[g].type == KvGroup::Type::kFull) {
+    before = {blocks[index(block - 1)], key_of(request, g, block - 1)};
+  }
+  pool_.insert(key_of(request, g, block), blocks[index(block)], (block + 1) * groups_[g].block_size,
+               before);
+}
+
 void KvManager::publish(Request& request) {
   if (!caching_ || request.indexable == kAllIndexable) {
     return;
   }
   request.chain.extend(request.known());
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const GroupTable& table = request.groups[g];
-    for (std::int64_t i = request.indexable; i < table.cached; ++i) {
-      pool_.insert(key_of(request, g, i), table.blocks[index(i)], (i + 1) * groups_[g].block_size);
+    for (std::int64_t i = request.indexable; i < request.groups[g].cached; ++i) {
+      index_block(request, g, i);
     }
   }
   request.indexable = kAllIndexable;
@@ -111,7 +121,7 @@ void KvManager::cache_group(Request& request, std::size_t g, std::int64_t tokens
     if (pool_.hashed(block)) {
       pool_.forget(block);  // it was known by a shorter prefix that ends inside it
     }
-    pool_.insert(key_of(request, g, i), block, (i + 1) * group.block_size);
+    index_block(request, g, i);
   }
   table.cached = full;
 }
@@ -123,7 +133,7 @@ void KvManager::cache_filled(Request& request, std::int64_t tokens) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     GroupTable& table = request.groups[g];
     for (std::int64_t i = table.cached; i < indexed; ++i) {
-      pool_.insert(key_of(request, g, i), table.blocks[index(i)], (i + 1) * block_size());
+      index_block(request, g, i);
     }
     table.cached = filled;
   }

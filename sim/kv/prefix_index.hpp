@@ -1,0 +1,136 @@
+// From prefixes to the blocks that hold their KV.
+//
+// A key stands for a prefix that ends with a block (block_hash.hpp). Equal keys may sit in several
+// blocks; a lookup returns the first one inserted that is left.
+//
+// Blocks whose keys were inserted one behind the other lie in one run, and only the first key of a
+// run is hashed: the others are found by walking on from the block before. What a prompt fills,
+// hits or loses at its tail thus costs a step in an array for each block. Runs are cut where
+// prefixes part, where a key comes a second time and where a block is lost from the middle, so that
+//   - a key of several blocks is the first one of each of their runs,
+//   - any other key stands right behind the key of the block before it.
+#pragma once
+
+#include <tsl/robin_map.h>
+
+#include <boost/container/small_vector.hpp>
+#include <cstdint>
+#include <vector>
+
+namespace oomcast::kv {
+
+using BlockId = std::int32_t;
+using BlockKey = std::uint64_t;  // block hash with its group, see block_hash.hpp
+
+inline constexpr BlockId kNullBlock = 0;
+
+class PrefixIndex {
+ public:
+  // A block and one of its keys: where a longer prefix goes on. The null block: nowhere known.
+  struct Before {
+    BlockId block = kNullBlock;
+    BlockKey key = 0;
+  };
+  // Place of a block that was found. Void once the index changes.
+  class Cursor {
+    friend class PrefixIndex;
+    std::int32_t run = -1;
+    std::size_t offset = 0;
+  };
+
+  explicit PrefixIndex(std::int64_t num_blocks) : homes_(static_cast<std::size_t>(num_blocks)) {}
+
+  // `tokens` is the length of the prefix that the key stands for. A key inserted with the block
+  // before it is found by next() from that block, one without by find().
+  void insert(BlockKey key, BlockId block, std::int64_t tokens, const Before& before);
+  [[nodiscard]] BlockId find(BlockKey key) const;  // kNullBlock if absent
+  // The block of the next longer prefix behind the cursor, which moves there; from a new cursor the
+  // first one. kNullBlock if absent: the cursor stays.
+  [[nodiscard]] BlockId next(Cursor& cursor, BlockKey key) const;
+  void forget(BlockId block);  // drops all keys of the block
+  // `to` has none. Returns how many.
+  std::uint64_t move_keys(BlockId from, BlockId to);
+
+  [[nodiscard]] bool holds(BlockId block) const { return home(block).run >= 0; }
+  [[nodiscard]] bool has_key(BlockId block, BlockKey key) const {
+    return place(block, key).run >= 0;
+  }
+  // The first key of the block and its tokens; 0 if it has none.
+  [[nodiscard]] BlockKey first_key(BlockId block) const;
+  [[nodiscard]] std::int64_t first_key_tokens(BlockId block) const;
+
+  // Aborts unless runs, blocks and hashed keys agree.
+  void check() const;
+
+ private:
+  struct Element {
+    BlockKey key = 0;
+    BlockId block = kNullBlock;
+    std::int32_t tokens = 0;
+  };
+  struct Run {
+    // Long runs are few, runs of one block may be as many as there are blocks.
+    boost::container::small_vector<Element, 1> elements;
+    std::size_t begin = 0;  // elements before it were cut off
+    // Runs with the same first key, in order of insertion.
+    std::int32_t next_same = -1;
+    std::int32_t last_same = -1;  // of the first one: the last one
+    // Of a block with several keys (a state that several prefixes end in): each has a run of its
+    // own.
+    std::int32_t next_of_block = -1;
+
+    [[nodiscard]] const Element& head() const { return elements[begin]; }
+  };
+  // Where the first key of a block is.
+  struct Home {
+    std::int32_t run = -1;  // -1: no key
+    std::uint32_t offset = 0;
+  };
+  struct Identity {
+    std::size_t operator()(BlockKey key) const { return key; }
+  };
+
+  [[nodiscard]] const Home& home(BlockId block) const {
+    return homes_[static_cast<std::size_t>(block)];
+  }
+  Home& home(BlockId block) { return homes_[static_cast<std::size_t>(block)]; }
+  [[nodiscard]] const Run& run(std::int32_t index) const {
+    return runs_[static_cast<std::size_t>(index)];
+  }
+  Run& run(std::int32_t index) { return runs_[static_cast<std::size_t>(index)]; }
+
+  [[nodiscard]] Home place(BlockId block, BlockKey key) const;
+  [[nodiscard]] Home behind(const Home& at, BlockKey key) const;
+  std::int32_t new_run();
+  void link(std::int32_t index);
+  void unlink(std::int32_t index);
+  void replace(std::int32_t old, std::int32_t with);
+  void cut(std::int32_t index, std::size_t at);
+  void remove(std::int32_t index, std::size_t offset);
+  void forget_any(BlockId block);
+
+  std::vector<Home> homes_;
+  std::vector<Run> runs_;
+  std::vector<std::int32_t> spare_runs_;
+  tsl::robin_map<BlockKey, std::int32_t, Identity>
+      heads_;  // first keys; never iterated but to check
+};
+
+inline void PrefixIndex::forget(BlockId block) {
+  Home& at = home(block);
+  if (at.run < 0) {
+    return;
+  }
+  Run& holder = run(at.run);
+  if (at.offset != holder.begin && at.offset + 1 == holder.elements.size()) {
+    holder.elements.pop_back();
+    at.run = -1;
+    if (holder.elements.size() < holder.elements.capacity() / 4) {
+      holder.elements.shrink_to_fit();
+    }
+    return;
+  }
+  forget_any(block);
+}
+
+}  // namespace oomcast::kv
