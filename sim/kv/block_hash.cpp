@@ -15,11 +15,6 @@ std::uint64_t prefix_hash(std::uint64_t base, std::int64_t length) {
 
 }  // namespace
 
-BlockKey block_key(std::uint64_t hash, std::size_t group) {
-  const BlockKey key = hash + group * 0x9e3779b97f4a7c15ULL;
-  return key != 0 ? key : 1;
-}
-
 void HashChain::clear() {
   content_.clear();
   hashes_.clear();

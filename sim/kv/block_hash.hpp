@@ -18,7 +18,10 @@
 namespace oomcast::kv {
 
 // The key of a block hash in the index of one group. Never 0.
-BlockKey block_key(std::uint64_t hash, std::size_t group);
+inline BlockKey block_key(std::uint64_t hash, std::size_t group) {
+  const BlockKey key = hash + group * 0x9e3779b97f4a7c15ULL;
+  return key != 0 ? key : 1;
+}
 
 // The content of one request and the hashes of its full blocks so far. Buffers are reused.
 class HashChain {

@@ -110,6 +110,16 @@ void BlockPool::insert(BlockKey key, BlockId block, std::int64_t tokens,
   index_.insert(key, block, tokens, before);
 }
 
+void BlockPool::insert(std::span<const BlockKey> keys, std::span<const BlockId> blocks,
+                       std::int64_t tokens, std::int64_t step, const PrefixIndex::Before& before) {
+  for (const BlockId block : blocks) {
+    OOMCAST_CHECK(at(block).hash == Hash::kNone, "block {} is hashed already", block);
+    at(block).hash = Hash::kIndexed;
+  }
+  insertions_ += keys.size();
+  index_.insert(keys, blocks, tokens, step, before);
+}
+
 void BlockPool::move_keys(BlockId from, BlockId to) {
   at(to).hash = index_.holds(from) ? Hash::kIndexed : at(to).hash;
   at(from).hash = Hash::kNone;

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/kv/prefix_index.hpp"
@@ -63,6 +64,9 @@ class BlockPool {
   // The prefix index, see prefix_index.hpp. No-op if the block has the key.
   void insert(BlockKey key, BlockId block, std::int64_t tokens,
               const PrefixIndex::Before& before = {});
+  // As the index: blocks without keys.
+  void insert(std::span<const BlockKey> keys, std::span<const BlockId> blocks, std::int64_t tokens,
+              std::int64_t step, const PrefixIndex::Before& before);
   [[nodiscard]] BlockId find(BlockKey key) const { return index_.find(key); }
   [[nodiscard]] BlockId next(PrefixIndex::Cursor& cursor, BlockKey key) const {
     return index_.next(cursor, key);

@@ -164,6 +164,28 @@ void PrefixIndex::insert(BlockKey key, BlockId block, std::int64_t tokens, const
   link(made);
 }
 
+void PrefixIndex::insert(std::span<const BlockKey> keys, std::span<const BlockId> blocks,
+                         std::int64_t tokens, std::int64_t step, Before before) {
+  std::size_t i = 0;
+  while (i < keys.size()) {
+    insert(keys[i], blocks[i], tokens, before);
+    // Behind the first key of a run others may be met again, behind a later one at the end nothing.
+    const Home last = home(blocks[i]);
+    auto& elements = run(last.run).elements;
+    const bool grows = last.offset > run(last.run).begin && last.offset + 1 == elements.size();
+    before = {blocks[i], keys[i]};
+    tokens += step;
+    ++i;
+    while (grows && i < keys.size() && !heads_.contains(keys[i])) {
+      home(blocks[i]) = {last.run, static_cast<std::uint32_t>(elements.size())};
+      elements.push_back({keys[i], blocks[i], static_cast<std::int32_t>(tokens)});
+      before = {blocks[i], keys[i]};
+      tokens += step;
+      ++i;
+    }
+  }
+}
+
 BlockId PrefixIndex::find(BlockKey key) const {
   const auto place = heads_.find(key);
   return place == heads_.end() ? kNullBlock : run(place->second).head().block;

@@ -15,6 +15,7 @@
 
 #include <boost/container/small_vector.hpp>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace oomcast::kv {
@@ -43,6 +44,10 @@ class PrefixIndex {
   // `tokens` is the length of the prefix that the key stands for. A key inserted with the block
   // before it is found by next() from that block, one without by find().
   void insert(BlockKey key, BlockId block, std::int64_t tokens, const Before& before);
+  // One behind the other, as by single calls: `blocks` without keys, the first prefix of `tokens`
+  // tokens, each `step` longer than the one before.
+  void insert(std::span<const BlockKey> keys, std::span<const BlockId> blocks, std::int64_t tokens,
+              std::int64_t step, Before before);
   [[nodiscard]] BlockId find(BlockKey key) const;  // kNullBlock if absent
   // The block of the next longer prefix behind the cursor, which moves there; from a new cursor the
   // first one. kNullBlock if absent: the cursor stays.

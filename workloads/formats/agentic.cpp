@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/core/json.hpp"
+#include "workloads/id_lists.hpp"
 #include "workloads/row_reader.hpp"
 
 namespace oomcast::workloads::formats {
@@ -41,6 +42,10 @@ struct Session {
 // Builds a session from the events of one JSON line.
 class SessionBuilder : public nlohmann::json_sax<Json> {
  public:
+  // `lists`: where the block ids are, if they were taken out of the line.
+  explicit SessionBuilder(const IdLists* lists) : lists_(lists) {}
+  [[nodiscard]] bool uses_all_lists() const { return next_list_ == lists_->lists().size(); }
+
   Session session;
   std::string problem;
 
@@ -89,6 +94,8 @@ class SessionBuilder : public nlohmann::json_sax<Json> {
   bool number(std::optional<std::int64_t> whole, const std::string& written);
   bool push(Frame frame);
 
+  const IdLists* lists_;
+  std::size_t next_list_ = 0;
   std::vector<Frame> frames_;
   std::vector<std::int64_t> last_time_ns_;  // of each thread's latest turn
 };
@@ -109,8 +116,7 @@ bool SessionBuilder::start_object(std::size_t /*elements*/) {
   } else if (frames_.back().kind == Frame::Kind::kRequests) {
     frame.kind = Frame::Kind::kRequest;
     frame.thread = frames_.back().thread;
-    frame.turn.ids_begin = session.ids.size();
-    frame.turn.ids_end = session.ids.size();
+    frame.turn.ids_begin = frame.turn.ids_end = session.ids.size();
   }
   return push(std::move(frame));
 }
@@ -139,6 +145,15 @@ bool SessionBuilder::start_array(std::size_t /*elements*/) {
   } else if (outer.key == "hash_ids" && outer.kind == Frame::Kind::kRequest) {
     frame.kind = Frame::Kind::kIds;
   }
+  if (lists_ != nullptr && outer.key == "hash_ids") {
+    if (uses_all_lists()) {
+      return false;
+    }
+    const auto [begin, end] = lists_->lists()[next_list_++];
+    Turn& turn = frames_.back().turn;
+    turn.ids_begin = turn.ids_begin == turn.ids_end ? begin : turn.ids_begin;
+    turn.ids_end = end;
+  }
   return push(std::move(frame));
 }
 
@@ -148,7 +163,9 @@ bool SessionBuilder::end_object() {
   if (frame.kind != Frame::Kind::kRequest || frame.is_subagent) {
     return true;
   }
-  frame.turn.ids_end = session.ids.size();
+  if (lists_ == nullptr) {
+    frame.turn.ids_end = session.ids.size();
+  }
   // Older recordings lack think_time: the gap between the requests stands in for it.
   std::int64_t& last = last_time_ns_[frame.thread];
   const std::int64_t gap = frame.time_ns ? std::max<std::int64_t>(*frame.time_ns - last, 0) : 0;
@@ -272,6 +289,7 @@ class AgenticStream : public RequestStream {
   void advance(const std::shared_ptr<Running>& running, std::size_t thread, SimTime now);
 
   std::unique_ptr<LineReader> lines_;
+  IdLists lists_;  // of the line under way
   TraceOptions options_;
   ReadSummary summary_;
   std::vector<SimTime> free_slots_;  // since when
@@ -340,8 +358,15 @@ std::shared_ptr<AgenticStream::Running> AgenticStream::read_session() {
       return nullptr;
     }
   } while (line.find_first_not_of(" \t") == std::string_view::npos);
-  SessionBuilder builder;
-  const bool parsed = Json::sax_parse(line.begin(), line.end(), &builder);
+  const bool apart = lists_.take_out(line, "hash_ids");
+  SessionBuilder builder(apart ? &lists_ : nullptr);
+  bool parsed = apart && Json::sax_parse(lists_.rest(), &builder) && builder.uses_all_lists();
+  if (parsed) {
+    builder.session.ids = std::move(lists_.ids());
+  } else {
+    builder = SessionBuilder(nullptr);
+    parsed = Json::sax_parse(line.begin(), line.end(), &builder);
+  }
   if (!parsed || builder.session.threads.empty()) {
     throw ConfigError(
         Problem{lines_->name(), lines_->place(), std::string(line.substr(0, 100)),
