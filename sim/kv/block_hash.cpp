@@ -8,9 +8,12 @@ namespace oomcast::kv {
 
 namespace {
 
-// Of the first `length` tokens of a segment behind what `base` stands for.
+// Of the first `length` tokens of a segment behind what `base` stands for. Bases are spread
+// already: an odd factor keeps lengths apart, and its high bits reach the low ones, which tables
+// look at.
 std::uint64_t prefix_hash(std::uint64_t base, std::int64_t length) {
-  return mix64(base + static_cast<std::uint64_t>(length));
+  const std::uint64_t hash = base + static_cast<std::uint64_t>(length) * 0xd1342543de82ef95ULL;
+  return hash ^ (hash >> 32);
 }
 
 }  // namespace

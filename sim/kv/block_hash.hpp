@@ -34,6 +34,8 @@ class HashChain {
   }
   // Empties content and hashes.
   void clear();
+  // The same, and gives up the buffers.
+  void free() { *this = HashChain{}; }
   // Appends to the content; the last segment is taken as endless.
   void append(ContentSegment segment);
 

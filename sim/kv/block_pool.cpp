@@ -11,7 +11,6 @@ BlockPool::BlockPool(std::int64_t num_blocks, bool unhashed_first)
     : total_(num_blocks - 1),
       unhashed_first_(unhashed_first),
       free_(num_blocks - 1),
-      blocks_(static_cast<std::size_t>(num_blocks)),
       index_(num_blocks),
       ring_(std::bit_ceil(2 * static_cast<std::size_t>(num_blocks)), kNullBlock),
       mask_(static_cast<std::uint32_t>(ring_.size() - 1)) {
@@ -23,28 +22,35 @@ BlockPool::BlockPool(std::int64_t num_blocks, bool unhashed_first)
 }
 
 void BlockPool::take(std::int64_t count, std::vector<BlockId>& table) {
+  const std::size_t begin = table.size();
+  table.resize(begin + static_cast<std::size_t>(count));
   std::int64_t unhashed = 0;
-  const std::size_t end = table.size() + static_cast<std::size_t>(count);
-  table.reserve(end);
-  while (table.size() < end) {
-    const BlockId block = ring_[head_++ & mask_];
+  std::uint64_t evicted = 0;
+  std::uint32_t head = head_;
+  for (auto taken = table.begin() + static_cast<std::ptrdiff_t>(begin); taken != table.end();) {
+    const BlockId block = ring_[head++ & mask_];
     if (block == kNullBlock) {
       continue;
     }
-    table.push_back(block);
-    Block& taken = at(block);
-    taken.references = 1;
-    if (taken.hash == Hash::kIndexed) {
-      forget(block);
+    *taken++ = block;
+    BlockState& state = at(block);
+    state.references = 1;
+    if (state.hashed()) {
       ++unhashed;
-      ++evictions_;
-    } else if (taken.hash == Hash::kPrivate) {
-      taken.hash = Hash::kNone;
-      ++unhashed;
+      evicted += state.run >= 0 ? 1U : 0U;
+      index_.forget(block);
     }
   }
+  head_ = head;
   cached_free_ -= unhashed;
+  evictions_ += evicted;
   free_ -= count;
+}
+
+void BlockPool::Release::front(const std::vector<BlockId>& table, std::int64_t count) {
+  for (std::int64_t i = count - 1; i >= 0; --i) {
+    (*this)(table[static_cast<std::size_t>(i)]);
+  }
 }
 
 void BlockPool::Release::owned(const std::vector<BlockId>& table, std::int64_t first,
@@ -53,9 +59,9 @@ void BlockPool::Release::owned(const std::vector<BlockId>& table, std::int64_t f
   const std::int64_t plain = std::clamp(hashed, first, end);
   for (std::int64_t i = end - 1; i >= first; --i) {
     const BlockId block = table[static_cast<std::size_t>(i)];
-    Block& freed = pool_.at(block);
+    BlockState& freed = pool_.at(block);
     freed.references = 0;
-    freed.hash = i < plain ? Hash::kPrivate : Hash::kNone;
+    freed.run = i < plain ? BlockState::kPrivate : BlockState::kUnhashed;
     if (i >= plain && pool_.unhashed_first_) {
       pool_.front_run_.push_back(block);
     } else {
@@ -101,34 +107,25 @@ std::vector<BlockId> BlockPool::free_list() const {
 
 void BlockPool::insert(BlockKey key, BlockId block, std::int64_t tokens,
                        const PrefixIndex::Before& before) {
-  if (has_key(block, key)) {
+  if (index_.has_key(block, key)) {
     return;
   }
-  OOMCAST_CHECK(at(block).hash != Hash::kPrivate, "block {} has a private hash", block);
+  OOMCAST_CHECK(at(block).run != BlockState::kPrivate, "block {} has a private hash", block);
   ++insertions_;
-  at(block).hash = Hash::kIndexed;
   index_.insert(key, block, tokens, before);
 }
 
 void BlockPool::insert(std::span<const BlockKey> keys, std::span<const BlockId> blocks,
                        std::int64_t tokens, std::int64_t step, const PrefixIndex::Before& before) {
-  for (const BlockId block : blocks) {
-    OOMCAST_CHECK(at(block).hash == Hash::kNone, "block {} is hashed already", block);
-    at(block).hash = Hash::kIndexed;
-  }
   insertions_ += keys.size();
   index_.insert(keys, blocks, tokens, step, before);
 }
 
-void BlockPool::move_keys(BlockId from, BlockId to) {
-  at(to).hash = index_.holds(from) ? Hash::kIndexed : at(to).hash;
-  at(from).hash = Hash::kNone;
-  insertions_ += index_.move_keys(from, to);
-}
+void BlockPool::move_keys(BlockId from, BlockId to) { insertions_ += index_.move_keys(from, to); }
 
 void BlockPool::check() const {
   std::int64_t listed_cached = 0;
-  std::vector<bool> seen(blocks_.size(), false);
+  std::vector<bool> seen(static_cast<std::size_t>(total_ + 1), false);
   const std::vector<BlockId> list = free_list();
   for (const BlockId block : list) {
     OOMCAST_CHECK(at(block).references == 0, "block {} is free with {} references", block,
@@ -144,8 +141,6 @@ void BlockPool::check() const {
   std::int64_t unreferenced = 0;
   for (BlockId block = 1; block <= total_; ++block) {
     unreferenced += at(block).references == 0 ? 1 : 0;
-    OOMCAST_CHECK((at(block).hash == Hash::kIndexed) == index_.holds(block),
-                  "block {} is hashed but not indexed", block);
   }
   OOMCAST_CHECK(unreferenced == free_, "{} blocks have no reference, {} are free", unreferenced,
                 free_);

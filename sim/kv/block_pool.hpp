@@ -31,7 +31,7 @@ class BlockPool {
   [[nodiscard]] std::int64_t free() const { return free_; }
   [[nodiscard]] std::int64_t cached_free() const { return cached_free_; }  // free and hashed
   [[nodiscard]] std::int32_t references(BlockId block) const { return at(block).references; }
-  [[nodiscard]] bool hashed(BlockId block) const { return at(block).hash != Hash::kNone; }
+  [[nodiscard]] bool hashed(BlockId block) const { return at(block).hashed(); }
 
   // The block at the front, now with one reference and no hash. Needs free() > 0.
   BlockId take();
@@ -40,7 +40,7 @@ class BlockPool {
   // One reference more; a free block leaves the free list. Not for the null block.
   void touch(BlockId block);
   // One reference more for a block that has some.
-  void retain(BlockId block) { ++blocks_[static_cast<std::size_t>(block)].references; }
+  void retain(BlockId block) { ++at(block).references; }
 
   // Gives up one reference of each of a sequence of blocks, first to be evicted first. Blocks
   // without a hash that become free enter the front as one run in this order, when the sequence
@@ -53,6 +53,8 @@ class BlockPool {
     Release& operator=(const Release&) = delete;
 
     void operator()(BlockId block);  // the null block is passed over
+    // The first `count` blocks of a table, from the last of them on.
+    void front(const std::vector<BlockId>& table, std::int64_t count);
     // Blocks of a table from its last to its `first`. Each has one reference and no hash in the
     // index; the first `hashed` of the table have a private hash.
     void owned(const std::vector<BlockId>& table, std::int64_t first, std::int64_t hashed);
@@ -71,8 +73,8 @@ class BlockPool {
   [[nodiscard]] BlockId next(PrefixIndex::Cursor& cursor, BlockKey key) const {
     return index_.next(cursor, key);
   }
-  void forget(BlockId block);                // drops all keys of the block
-  void move_keys(BlockId from, BlockId to);  // `to` has none
+  void forget(BlockId block) { index_.forget(block); }  // drops all keys of the block
+  void move_keys(BlockId from, BlockId to);             // `to` has none
   [[nodiscard]] bool has_key(BlockId block, BlockKey key) const {
     return index_.has_key(block, key);
   }
@@ -91,17 +93,8 @@ class BlockPool {
   void check() const;
 
  private:
-  enum class Hash : std::uint8_t { kNone, kPrivate, kIndexed };
-
-  struct Block {
-    std::int32_t references = 0;
-    std::uint32_t place = 0;  // in the ring, while free
-    Hash hash = Hash::kNone;
-  };
-  [[nodiscard]] const Block& at(BlockId block) const {
-    return blocks_[static_cast<std::size_t>(block)];
-  }
-  Block& at(BlockId block) { return blocks_[static_cast<std::size_t>(block)]; }
+  [[nodiscard]] const BlockState& at(BlockId block) const { return index_.state(block); }
+  BlockState& at(BlockId block) { return index_.state(block); }
   void push_back(BlockId block);
   void push_front_run();
   void compact();
@@ -112,7 +105,6 @@ class BlockPool {
   std::int64_t cached_free_ = 0;
   std::uint64_t insertions_ = 0;
   std::uint64_t evictions_ = 0;
-  std::vector<Block> blocks_;
   PrefixIndex index_;
   // The free list: ring_[head_ .. tail_), modulo its size, a power of two that is at least twice
   // the number of blocks. Blocks that left from the middle leave a null block behind; when the ring
@@ -125,21 +117,16 @@ class BlockPool {
   std::vector<BlockId> front_run_;  // of the release under way
 };
 
-inline void BlockPool::forget(BlockId block) {
-  at(block).hash = Hash::kNone;
-  index_.forget(block);
-}
-
 inline BlockId BlockPool::take() {
   while (ring_[head_ & mask_] == kNullBlock) {
     ++head_;
   }
   const BlockId block = ring_[head_++ & mask_];
-  Block& taken = at(block);
+  BlockState& taken = at(block);
   --free_;
-  if (taken.hash != Hash::kNone) {
+  if (taken.hashed()) {
     --cached_free_;
-    evictions_ += taken.hash == Hash::kIndexed ? 1 : 0;
+    evictions_ += index_.holds(block) ? 1U : 0U;
     forget(block);
   }
   taken.references = 1;
@@ -147,11 +134,11 @@ inline BlockId BlockPool::take() {
 }
 
 inline void BlockPool::touch(BlockId block) {
-  Block& touched = at(block);
+  BlockState& touched = at(block);
   if (touched.references++ == 0) {
     ring_[touched.place] = kNullBlock;
     --free_;
-    cached_free_ -= touched.hash != Hash::kNone ? 1 : 0;
+    cached_free_ -= touched.hashed() ? 1 : 0;
   }
 }
 
@@ -168,7 +155,7 @@ inline void BlockPool::Release::operator()(BlockId block) {
     return;
   }
   ++pool_.free_;
-  const bool hashed = pool_.at(block).hash != Hash::kNone;
+  const bool hashed = pool_.at(block).hashed();
   pool_.cached_free_ += hashed ? 1 : 0;
   if (hashed || !pool_.unhashed_first_) {
     pool_.push_back(block);

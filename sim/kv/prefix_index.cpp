@@ -6,8 +6,8 @@
 
 namespace oomcast::kv {
 
-PrefixIndex::Home PrefixIndex::place(BlockId block, BlockKey key) const {
-  Home at = home(block);
+PrefixIndex::Place PrefixIndex::place(BlockId block, BlockKey key) const {
+  Place at = home(block);
   while (at.run >= 0 && run(at.run).elements[at.offset].key != key) {
     at = {run(at.run).next_of_block, 0};
     at.offset = at.run >= 0 ? static_cast<std::uint32_t>(run(at.run).begin) : 0;
@@ -16,7 +16,7 @@ PrefixIndex::Home PrefixIndex::place(BlockId block, BlockKey key) const {
 }
 
 // The place of a key that is not the first one of a run, `at` being a place of the key before it.
-PrefixIndex::Home PrefixIndex::behind(const Home& at, BlockKey key) const {
+PrefixIndex::Place PrefixIndex::behind(const Place& at, BlockKey key) const {
   const auto holds_key = [&](const Run& holder, std::size_t offset) {
     return offset < holder.elements.size() && holder.elements[offset].key == key;
   };
@@ -121,15 +121,15 @@ void PrefixIndex::cut(std::int32_t index, std::size_t at) {
     link(made);
   }
   for (std::size_t i = 0; i < moved.size(); ++i) {
-    home(moved[i].block) = {made, static_cast<std::uint32_t>(i)};
+    set_home(moved[i].block, made, i);
   }
 }
 
 void PrefixIndex::insert(BlockKey key, BlockId block, std::int64_t tokens, const Before& before) {
-  const Home previous = before.block == kNullBlock ? Home{} : place(before.block, before.key);
+  const Place previous = before.block == kNullBlock ? Place{} : place(before.block, before.key);
   bool known = heads_.contains(key);
   if (!known && previous.run >= 0) {
-    if (const Home same = behind(previous, key); same.run >= 0) {
+    if (const Place same = behind(previous, key); same.run >= 0) {
       cut(same.run, same.offset);
       known = true;
     }
@@ -139,12 +139,12 @@ void PrefixIndex::insert(BlockKey key, BlockId block, std::int64_t tokens, const
       previous.run == home(before.block).run &&
       previous.offset + 1 == run(previous.run).elements.size()) {
     run(previous.run).elements.push_back(element);
-    home(block) = {previous.run, previous.offset + 1};
+    set_home(block, previous.run, previous.offset + 1);
     return;
   }
   if (holds(block) && run(home(block).run).elements.size() - run(home(block).run).begin > 1) {
     // A block with several keys lies in no run with others.
-    const Home own = home(block);
+    const Place own = home(block);
     if (own.offset + 1 < run(own.run).elements.size()) {
       cut(own.run, own.offset + 1);
     }
@@ -159,7 +159,7 @@ void PrefixIndex::insert(BlockKey key, BlockId block, std::int64_t tokens, const
     run(made).next_of_block = first.next_of_block;
     first.next_of_block = made;
   } else {
-    home(block) = {made, 0};
+    set_home(block, made, 0);
   }
   link(made);
 }
@@ -170,14 +170,14 @@ void PrefixIndex::insert(std::span<const BlockKey> keys, std::span<const BlockId
   while (i < keys.size()) {
     insert(keys[i], blocks[i], tokens, before);
     // Behind the first key of a run others may be met again, behind a later one at the end nothing.
-    const Home last = home(blocks[i]);
+    const Place last = home(blocks[i]);
     auto& elements = run(last.run).elements;
     const bool grows = last.offset > run(last.run).begin && last.offset + 1 == elements.size();
     before = {blocks[i], keys[i]};
     tokens += step;
     ++i;
     while (grows && i < keys.size() && !heads_.contains(keys[i])) {
-      home(blocks[i]) = {last.run, static_cast<std::uint32_t>(elements.size())};
+      set_home(blocks[i], last.run, elements.size());
       elements.push_back({keys[i], blocks[i], static_cast<std::int32_t>(tokens)});
       before = {blocks[i], keys[i]};
       tokens += step;
@@ -193,7 +193,7 @@ BlockId PrefixIndex::find(BlockKey key) const {
 
 BlockId PrefixIndex::next(Cursor& cursor, BlockKey key) const {
   if (cursor.run >= 0) {
-    const Home place = behind({cursor.run, static_cast<std::uint32_t>(cursor.offset)}, key);
+    const Place place = behind({cursor.run, static_cast<std::uint32_t>(cursor.offset)}, key);
     if (place.run >= 0) {
       cursor.run = place.run;
       cursor.offset = place.offset;
@@ -233,7 +233,7 @@ void PrefixIndex::remove(std::int32_t index, std::size_t offset) {
 }
 
 void PrefixIndex::forget_any(BlockId block) {
-  const Home at = home(block);
+  const Place at = home(block);
   std::int32_t further = run(at.run).next_of_block;
   remove(at.run, at.offset);
   while (further >= 0) {
@@ -241,7 +241,7 @@ void PrefixIndex::forget_any(BlockId block) {
     remove(further, run(further).begin);
     further = next;
   }
-  home(block).run = -1;
+  state(block).run = BlockState::kUnhashed;
 }
 
 std::uint64_t PrefixIndex::move_keys(BlockId from, BlockId to) {
@@ -285,7 +285,7 @@ void PrefixIndex::check() const {
     }
   }
   std::size_t hashed = 0;
-  for (const Home& at : homes_) {
+  for (const BlockState& at : blocks_) {
     for (std::int32_t index = at.run; index >= 0; index = run(index).next_of_block) {
       ++hashed;
     }

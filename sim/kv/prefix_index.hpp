@@ -25,6 +25,20 @@ using BlockKey = std::uint64_t;  // block hash with its group, see block_hash.hp
 
 inline constexpr BlockId kNullBlock = 0;
 
+// What a pool keeps of each block: the pool's part and the index's, which are touched together.
+struct BlockState {
+  static constexpr std::int32_t kUnhashed = -1;
+  static constexpr std::int32_t kPrivate = -2;  // hashed, but not in the index
+
+  std::int32_t references = 0;
+  std::uint32_t place = 0;  // in the free list, while free
+  // Where the block's first key is, if it has one.
+  std::int32_t run = kUnhashed;
+  std::uint32_t offset = 0;
+
+  [[nodiscard]] bool hashed() const { return run != kUnhashed; }
+};
+
 class PrefixIndex {
  public:
   // A block and one of its keys: where a longer prefix goes on. The null block: nowhere known.
@@ -39,7 +53,13 @@ class PrefixIndex {
     std::size_t offset = 0;
   };
 
-  explicit PrefixIndex(std::int64_t num_blocks) : homes_(static_cast<std::size_t>(num_blocks)) {}
+  explicit PrefixIndex(std::int64_t num_blocks) : blocks_(static_cast<std::size_t>(num_blocks)) {}
+
+  [[nodiscard]] const BlockState& state(BlockId block) const {
+    return blocks_[static_cast<std::size_t>(block)];
+  }
+  // `run` and `offset` are the index's, but for a hash to be made private.
+  BlockState& state(BlockId block) { return blocks_[static_cast<std::size_t>(block)]; }
 
   // `tokens` is the length of the prefix that the key stands for. A key inserted with the block
   // before it is found by next() from that block, one without by find().
@@ -56,7 +76,7 @@ class PrefixIndex {
   // `to` has none. Returns how many.
   std::uint64_t move_keys(BlockId from, BlockId to);
 
-  [[nodiscard]] bool holds(BlockId block) const { return home(block).run >= 0; }
+  [[nodiscard]] bool holds(BlockId block) const { return state(block).run >= 0; }
   [[nodiscard]] bool has_key(BlockId block, BlockKey key) const {
     return place(block, key).run >= 0;
   }
@@ -86,26 +106,26 @@ class PrefixIndex {
 
     [[nodiscard]] const Element& head() const { return elements[begin]; }
   };
-  // Where the first key of a block is.
-  struct Home {
-    std::int32_t run = -1;  // -1: no key
+  struct Place {
+    std::int32_t run = -1;  // -1: nowhere
     std::uint32_t offset = 0;
   };
   struct Identity {
     std::size_t operator()(BlockKey key) const { return key; }
   };
 
-  [[nodiscard]] const Home& home(BlockId block) const {
-    return homes_[static_cast<std::size_t>(block)];
+  [[nodiscard]] Place home(BlockId block) const { return {state(block).run, state(block).offset}; }
+  void set_home(BlockId block, std::int32_t run, std::size_t offset) {
+    state(block).run = run;
+    state(block).offset = static_cast<std::uint32_t>(offset);
   }
-  Home& home(BlockId block) { return homes_[static_cast<std::size_t>(block)]; }
   [[nodiscard]] const Run& run(std::int32_t index) const {
     return runs_[static_cast<std::size_t>(index)];
   }
   Run& run(std::int32_t index) { return runs_[static_cast<std::size_t>(index)]; }
 
-  [[nodiscard]] Home place(BlockId block, BlockKey key) const;
-  [[nodiscard]] Home behind(const Home& at, BlockKey key) const;
+  [[nodiscard]] Place place(BlockId block, BlockKey key) const;
+  [[nodiscard]] Place behind(const Place& at, BlockKey key) const;
   std::int32_t new_run();
   void link(std::int32_t index);
   void unlink(std::int32_t index);
@@ -114,7 +134,7 @@ class PrefixIndex {
   void remove(std::int32_t index, std::size_t offset);
   void forget_any(BlockId block);
 
-  std::vector<Home> homes_;
+  std::vector<BlockState> blocks_;
   std::vector<Run> runs_;
   std::vector<std::int32_t> spare_runs_;
   tsl::robin_map<BlockKey, std::int32_t, Identity>
@@ -122,14 +142,15 @@ class PrefixIndex {
 };
 
 inline void PrefixIndex::forget(BlockId block) {
-  Home& at = home(block);
+  BlockState& at = state(block);
   if (at.run < 0) {
+    at.run = BlockState::kUnhashed;
     return;
   }
   Run& holder = run(at.run);
   if (at.offset != holder.begin && at.offset + 1 == holder.elements.size()) {
     holder.elements.pop_back();
-    at.run = -1;
+    at.run = BlockState::kUnhashed;
     if (holder.elements.size() < holder.elements.capacity() / 4) {
       holder.elements.shrink_to_fit();
     }

@@ -200,6 +200,11 @@ void Scheduler::Impl::release_request(Slot slot) {
   live_.erase(request.id);
   request.serial = 0;
   request.lane = Request::Lane::kNone;
+  if (request.chain.blocks() > 0) {
+    // Long hashed tables are few at a time, while slots are many where requests wait.
+    request.chain.free();
+    request.groups.clear();
+  }
   slots_.give_back(slot);
 }
 
