@@ -173,6 +173,10 @@ void PrefixIndex::insert(std::span<const BlockKey> keys, std::span<const BlockId
     const Place last = home(blocks[i]);
     auto& elements = run(last.run).elements;
     const bool grows = last.offset > run(last.run).begin && last.offset + 1 == elements.size();
+    if (const std::size_t size = elements.size() + keys.size() - i;
+        grows && size > elements.capacity()) {
+      elements.reserve(std::max(size, elements.capacity() * 3 / 2));
+    }
     before = {blocks[i], keys[i]};
     tokens += step;
     ++i;
