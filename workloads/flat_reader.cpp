@@ -44,7 +44,7 @@ class FlatReader : public SeekableRowReader {
     priority_ = want(format_.priority);
     adapter_ = want(format_.adapter);
     success_ = want(format_.success);
-    blocks_ = want(format_.blocks);
+    blocks_ = format_.blocks.empty() ? -1 : source_->want_list(format_.blocks);
     scope_ = text_key(format_.name);
     if (blocks_ >= 0) {
       summary_.notes.push_back(fmt::format("block size {}", format_.block_size));

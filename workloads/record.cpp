@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "sim/core/json.hpp"
+#include "workloads/id_lists.hpp"
 
 namespace oomcast::workloads {
 namespace {
@@ -345,12 +346,19 @@ class JsonRecords : public RecordSource {
     return static_cast<int>(collector_.slots.size()) - 1;
   }
 
+  int want_list(std::string_view name) override {
+    list_ = want(name);
+    return list_;
+  }
+
   bool next() override {
     std::string_view line;
     if (!next_filled(*lines_, line)) {
       return false;
     }
-    parse_object(line, collector_, *lines_);
+    if (list_ < 0 || !parse_without_list(line)) {
+      parse_object(line, collector_, *lines_);
+    }
     return true;
   }
 
@@ -366,7 +374,25 @@ class JsonRecords : public RecordSource {
   }
 
  private:
+  // Where one list was taken out, it is the field's unless that one has elements still.
+  bool parse_without_list(std::string_view line) {
+    auto& slot = collector_.slots[static_cast<std::size_t>(list_)];
+    if (!lists_.take_out(line, slot.name) || lists_.lists().size() != 1) {
+      return false;
+    }
+    collector_.reset();
+    if (!Json::sax_parse(lists_.rest(), &collector_)) {
+      return false;
+    }
+    if (slot.is_list && slot.list.empty()) {
+      slot.list.swap(lists_.ids());
+    }
+    return true;
+  }
+
   FieldCollector collector_;
+  int list_ = -1;
+  IdLists lists_;
 };
 
 }  // namespace

@@ -23,6 +23,9 @@ class RecordSource {
   // first next().
   virtual int want(std::string_view name) = 0;
 
+  // The same for a field that holds a list.
+  virtual int want_list(std::string_view name) { return want(name); }
+
   // The next row; blank lines are skipped. Throws ConfigError for a line that is no row.
   virtual bool next() = 0;
 
