@@ -29,23 +29,51 @@ std::size_t common_length(std::string_view left, std::string_view right) {
 
 }  // namespace
 
-// Reads from behind the opening bracket to the closing one, which it returns; nullptr: no list of
-// ids. `before` is the text of the list before.
-const char* IdLists::read_list(const char* at, const char* end, std::string_view before) {
-  const std::size_t begin = ids_.size();
+void IdLists::clear() {
+  runs_.clear();
+  lists_.clear();
+}
+
+void IdLists::open() { lists_.push_back({runs_.size(), runs_.size(), 0}); }
+
+void IdLists::push(std::int64_t id) {
+  List& list = lists_.back();
+  ++list.ids;
+  if (list.end > list.begin) {
+    IdRun& last = runs_.back();
+    // Unsigned: no id follows the largest.
+    if (static_cast<std::uint64_t>(last.first) + static_cast<std::uint64_t>(last.count) ==
+            static_cast<std::uint64_t>(id) &&
+        id > last.first) {
+      ++last.count;
+      return;
+    }
+  }
+  runs_.push_back({id, 1});
+  ++list.end;
+}
+
+// The first `count` ids of the list before into the last one, which is empty.
+void IdLists::repeat_front(std::int64_t count) {
+  List& list = lists_.back();
+  list.ids = count;
+  for (std::size_t i = lists_[lists_.size() - 2].begin; count > 0; ++i) {
+    const IdRun run = runs_[i];
+    runs_.push_back({run.first, std::min(run.count, count)});
+    count -= runs_.back().count;
+  }
+  list.end = runs_.size();
+}
+
+const char* IdLists::read(const char* at, const char* end, std::string_view before) {
+  open();
   const std::size_t same = common_length(before, {at, static_cast<std::size_t>(end - at)});
   if (const std::size_t comma = before.substr(0, same).rfind(','); comma != before.npos) {
     const char* const behind = at + comma + 1;
-    const auto [from, to] = lists_.back();
-    const std::size_t count = comma == before.rfind(',')
-                                  ? to - from - 1
-                                  : static_cast<std::size_t>(std::count(at, behind, ','));
-    ids_.resize(begin + count);
-    std::copy_n(ids_.begin() + static_cast<std::ptrdiff_t>(from), count,
-                ids_.begin() + static_cast<std::ptrdiff_t>(begin));
+    repeat_front(comma == before.rfind(',') ? lists_[lists_.size() - 2].ids - 1
+                                            : std::count(at, behind, ','));
     at = behind;
   } else if (at = skip_spaces(at, end); at < end && *at == ']') {
-    lists_.emplace_back(begin, begin);
     return at;
   }
   constexpr std::ptrdiff_t kMostDigits = 18;
@@ -59,23 +87,21 @@ const char* IdLists::read_list(const char* at, const char* end, std::string_view
     if (at == first || (*first == '0' && at - first > 1)) {
       return nullptr;
     }
-    ids_.push_back(id);
+    push(id);
     at = skip_spaces(at, end);
     if (at == end || (*at != ',' && *at != ']')) {
       return nullptr;
     }
     if (*at == ']') {
-      lists_.emplace_back(begin, ids_.size());
       return at;
     }
     ++at;
   }
 }
 
-bool IdLists::take_out(std::string_view line, std::string_view key) {
-  rest_.clear();
-  ids_.clear();
-  lists_.clear();
+bool take_out_lists(std::string_view line, std::string_view key, std::string& rest,
+                    IdLists& lists) {
+  rest.clear();
   const std::string quoted = '"' + std::string(key) + '"';
   const char* const end = line.data() + line.size();
   std::string_view before;
@@ -92,17 +118,17 @@ bool IdLists::take_out(std::string_view line, std::string_view key) {
       continue;
     }
     ++list;
-    const char* const closed = read_list(list, end, before);
+    const char* const closed = lists.read(list, end, before);
     if (closed == nullptr) {
       return false;
     }
     before = {list, static_cast<std::size_t>(closed - list)};
-    rest_.append(line.data() + copied, list);
+    rest.append(line.data() + copied, list);
     copied = at = static_cast<std::size_t>(closed - line.data());
   }
-  rest_.append(line, copied);
+  rest.append(line, copied);
   // A key written with escapes would have been missed.
-  return rest_.find("\\u") == rest_.npos;
+  return rest.find("\\u") == rest.npos;
 }
 
 }  // namespace oomcast::workloads

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "workloads/byte_source.hpp"
+#include "workloads/id_lists.hpp"
 
 namespace oomcast::workloads {
 
@@ -33,8 +34,9 @@ class RecordSource {
   // absent, empty or null. Lives until next().
   [[nodiscard]] virtual std::optional<std::string_view> field(int wanted) const = 0;
 
-  // A JSON list of whole numbers; nullptr where the field is no such list.
-  [[nodiscard]] virtual const std::vector<std::int64_t>* list(int wanted) const = 0;
+  // A JSON list of whole numbers, the only one of the lists; nullptr where the field is no such
+  // list.
+  [[nodiscard]] virtual const IdLists* list(int wanted) const = 0;
 
   [[nodiscard]] std::string place() const { return lines_->place(); }
   // Of the row's last line, and moving on to another one (after the first line).

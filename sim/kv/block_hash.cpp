@@ -25,15 +25,21 @@ void HashChain::clear() {
 }
 
 void HashChain::append(ContentSegment segment) {
-  if (segment.length.count() > 0) {
-    content_.push_back(segment);
+  if (segment.length.count() <= 0) {
+    return;
   }
+  if (!content_.empty() && content_.back().continues(segment)) {
+    content_.back().length += segment.length;
+    return;
+  }
+  content_.push_back(segment);
 }
 
 void HashChain::enter(std::size_t segment, std::int64_t start, std::uint64_t hash) {
   segment_ = segment;
   start_ = start;
-  base_ = mix64(hash ^ content_[segment].id);
+  const ContentSegment& piece = content_[segment];
+  base_ = mix64(mix64(hash ^ piece.id) + static_cast<std::uint64_t>(piece.offset));
 }
 
 void HashChain::extend(std::int64_t known) {

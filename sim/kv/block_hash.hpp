@@ -1,12 +1,12 @@
 // Hashes of KV blocks by content, without holding tokens.
 //
 // Token i of segment s is the pair (s, i). A prefix is a list of maximal runs (segment, offset,
-// length); its hash mixes the hash of all runs before the last with the last one's segment and
-// length, so equal hashes mean equal prefixes. Hashes are 64-bit mixes: among n distinct blocks in
-// a pool, two collide with probability about n^2 / 2^65 (a million blocks: 3e-8).
+// length); its hash mixes the hash of all runs before the last with the last one's segment, offset
+// and length, so equal hashes mean equal prefixes. Hashes are 64-bit mixes: among n distinct blocks
+// in a pool, two collide with probability about n^2 / 2^65 (a million blocks: 3e-8).
 //
-// A block's hash is that of the prefix it ends. Blocks of one segment cost one mix each, which wait
-// for no other, whatever the block size in tokens.
+// A block's hash is that of the prefix it ends. Blocks of one run cost one multiplication each,
+// which waits for no other, whatever the block size in tokens.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class HashChain {
   void clear();
   // The same, and gives up the buffers.
   void free() { *this = HashChain{}; }
-  // Appends to the content; the last segment is taken as endless.
+  // Appends to the content, before any hash; the last segment is taken as endless.
   void append(ContentSegment segment);
 
   // Hashes of all blocks that are full within the first `known` tokens.

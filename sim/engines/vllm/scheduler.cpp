@@ -142,7 +142,7 @@ void Scheduler::Impl::set_content(Request& request, const RequestSpec& spec) {
   std::int64_t shared = 0;
   for (const ContentSegment& segment : spec.prompt) {
     const std::int64_t length = std::min(segment.length.count(), request.prompt_len - shared);
-    request.chain.append({segment.id, Tokens{length}});
+    request.chain.append({segment.id, Tokens{length}, segment.offset});
     shared += std::max<std::int64_t>(length, 0);
   }
   if (shared < request.prompt_len) {
