@@ -181,6 +181,7 @@ void PrefixIndex::insert(std::span<const BlockKey> keys, std::span<const BlockId
     tokens += step;
     ++i;
     while (grows && i < keys.size() && !heads_.contains(keys[i])) {
+      OOMCAST_CHECK(!holds(blocks[i]), "block {} has a key already", blocks[i]);
       set_home(blocks[i], last.run, elements.size());
       elements.push_back({keys[i], blocks[i], static_cast<std::int32_t>(tokens)});
       before = {blocks[i], keys[i]};
@@ -196,11 +197,11 @@ BlockId PrefixIndex::find(BlockKey key) const {
 }
 
 BlockId PrefixIndex::next(Cursor& cursor, BlockKey key) const {
-  if (cursor.run >= 0) {
-    const Place place = behind({cursor.run, static_cast<std::uint32_t>(cursor.offset)}, key);
+  if (cursor.run_ >= 0) {
+    const Place place = behind({cursor.run_, static_cast<std::uint32_t>(cursor.offset_)}, key);
     if (place.run >= 0) {
-      cursor.run = place.run;
-      cursor.offset = place.offset;
+      cursor.run_ = place.run;
+      cursor.offset_ = place.offset;
       return run(place.run).elements[place.offset].block;
     }
   }
@@ -208,8 +209,8 @@ BlockId PrefixIndex::next(Cursor& cursor, BlockKey key) const {
   if (place == heads_.end()) {
     return kNullBlock;
   }
-  cursor.run = place->second;
-  cursor.offset = run(place->second).begin;
+  cursor.run_ = place->second;
+  cursor.offset_ = run(place->second).begin;
   return run(place->second).head().block;
 }
 

@@ -49,8 +49,8 @@ class PrefixIndex {
   // Place of a block that was found. Void once the index changes.
   class Cursor {
     friend class PrefixIndex;
-    std::int32_t run = -1;
-    std::size_t offset = 0;
+    std::int32_t run_ = -1;
+    std::size_t offset_ = 0;
   };
 
   explicit PrefixIndex(std::int64_t num_blocks) : blocks_(static_cast<std::size_t>(num_blocks)) {}
