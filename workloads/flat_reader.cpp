@@ -44,7 +44,7 @@ class FlatReader : public SeekableRowReader {
     priority_ = want(format_.priority);
     adapter_ = want(format_.adapter);
     success_ = want(format_.success);
-    blocks_ = want(format_.blocks);
+    blocks_ = format_.blocks.empty() ? -1 : source_->want_list(format_.blocks);
     scope_ = text_key(format_.name);
     if (blocks_ >= 0) {
       summary_.notes.push_back(fmt::format("block size {}", format_.block_size));
@@ -143,22 +143,20 @@ bool FlatReader::read_content(TraceRequest& request) {
     request.output_continues_content = true;
     return true;
   }
-  const auto* ids = blocks_ < 0 ? nullptr : source_->list(blocks_);
+  const IdLists* ids = blocks_ < 0 ? nullptr : source_->list(blocks_);
   if (ids == nullptr) {
     return true;
   }
   const auto row_number = static_cast<std::uint64_t>(source_->line());
-  auto segments =
-      segments_of_blocks(*ids, request.input.count(), format_.block_size,
-                         format_.last_block_is_partial, scope_, content_id(scope_ + 1, row_number));
-  if (!segments) {
+  if (!content_of_blocks(*ids, 0, request.input.count(), format_.block_size,
+                         format_.last_block_is_partial, scope_, content_id(scope_ + 1, row_number),
+                         request.content)) {
     checker_.complain(
-        format_.blocks, fmt::format("{} ids for {} tokens", ids->size(), request.input.count()),
+        format_.blocks, fmt::format("{} ids for {} tokens", (*ids)[0].ids, request.input.count()),
         fmt::format("one id for every {} tokens", format_.block_size),
         fmt::format("another block size is given as --trace-format {}:block=N", format_.name));
     return false;
   }
-  request.content = std::move(*segments);
   return true;
 }
 

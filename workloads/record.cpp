@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
 #include "sim/core/json.hpp"
 
@@ -159,9 +160,7 @@ class CsvRecords : public RecordSource {
     return cell.empty() ? std::nullopt : std::optional(cell);
   }
 
-  [[nodiscard]] const std::vector<std::int64_t>* list(int /*wanted*/) const override {
-    return nullptr;
-  }
+  [[nodiscard]] const IdLists* list(int /*wanted*/) const override { return nullptr; }
 
  private:
   bool repeats_header(std::string_view line) {
@@ -198,7 +197,7 @@ class FieldCollector : public nlohmann::json_sax<Json> {
     bool present = false;
     bool is_list = false;
     std::string text;
-    std::vector<std::int64_t> list;
+    IdLists list;
   };
 
   std::vector<Slot> slots;
@@ -251,6 +250,7 @@ class FieldCollector : public nlohmann::json_sax<Json> {
       current_->present = true;
       current_->is_list = true;
       current_->list.clear();
+      current_->list.open();
     } else {
       drop_list();
     }
@@ -300,7 +300,7 @@ class FieldCollector : public nlohmann::json_sax<Json> {
 
   bool integer(std::int64_t value) {
     if (depth_ == 2 && current_ != nullptr && current_->is_list) {
-      current_->list.push_back(value);
+      current_->list.push(value);
       return true;
     }
     std::array<char, 24> digits{};
@@ -345,12 +345,19 @@ class JsonRecords : public RecordSource {
     return static_cast<int>(collector_.slots.size()) - 1;
   }
 
+  int want_list(std::string_view name) override {
+    list_ = want(name);
+    return list_;
+  }
+
   bool next() override {
     std::string_view line;
     if (!next_filled(*lines_, line)) {
       return false;
     }
-    parse_object(line, collector_, *lines_);
+    if (list_ < 0 || !parse_without_list(line)) {
+      parse_object(line, collector_, *lines_);
+    }
     return true;
   }
 
@@ -360,13 +367,33 @@ class JsonRecords : public RecordSource {
     return there ? std::optional<std::string_view>(slot.text) : std::nullopt;
   }
 
-  [[nodiscard]] const std::vector<std::int64_t>* list(int wanted) const override {
+  [[nodiscard]] const IdLists* list(int wanted) const override {
     const auto& slot = collector_.slots[static_cast<std::size_t>(wanted)];
     return slot.present && slot.is_list ? &slot.list : nullptr;
   }
 
  private:
+  // Where one list was taken out, it is the field's unless that one has elements still.
+  bool parse_without_list(std::string_view line) {
+    auto& slot = collector_.slots[static_cast<std::size_t>(list_)];
+    lists_.clear();
+    if (!take_out_lists(line, slot.name, rest_, lists_) || lists_.size() != 1) {
+      return false;
+    }
+    collector_.reset();
+    if (!Json::sax_parse(rest_, &collector_)) {
+      return false;
+    }
+    if (slot.is_list && slot.list[0].ids == 0) {
+      std::swap(slot.list, lists_);
+    }
+    return true;
+  }
+
   FieldCollector collector_;
+  int list_ = -1;
+  std::string rest_;
+  IdLists lists_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "workloads/byte_source.hpp"
+#include "workloads/id_lists.hpp"
 
 namespace oomcast::workloads {
 
@@ -23,6 +24,9 @@ class RecordSource {
   // first next().
   virtual int want(std::string_view name) = 0;
 
+  // The same for a field that holds a list.
+  virtual int want_list(std::string_view name) { return want(name); }
+
   // The next row; blank lines are skipped. Throws ConfigError for a line that is no row.
   virtual bool next() = 0;
 
@@ -30,8 +34,9 @@ class RecordSource {
   // absent, empty or null. Lives until next().
   [[nodiscard]] virtual std::optional<std::string_view> field(int wanted) const = 0;
 
-  // A JSON list of whole numbers; nullptr where the field is no such list.
-  [[nodiscard]] virtual const std::vector<std::int64_t>* list(int wanted) const = 0;
+  // A JSON list of whole numbers, the only one of the lists; nullptr where the field is no such
+  // list.
+  [[nodiscard]] virtual const IdLists* list(int wanted) const = 0;
 
   [[nodiscard]] std::string place() const { return lines_->place(); }
   // Of the row's last line, and moving on to another one (after the first line).

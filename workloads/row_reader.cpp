@@ -152,25 +152,39 @@ std::uint64_t text_key(std::string_view text) {
   return digest.value() == 0 ? 1 : digest.value();
 }
 
-std::optional<std::vector<ContentSegment>> segments_of_blocks(
-    const std::vector<std::int64_t>& ids, std::int64_t input, std::int64_t block,
-    bool last_is_partial, std::uint64_t scope, std::uint64_t unique_id) {
-  const std::int64_t expected = last_is_partial ? div_ceil(input, block) : input / block;
-  if (static_cast<std::int64_t>(ids.size()) != expected) {
-    return std::nullopt;
+// Ids share their upper bits' segment, in which each has its place: so blocks that follow each
+// other are one piece, and no offset comes near its limit.
+void append_blocks(std::vector<ContentSegment>& content, std::uint64_t scope, const IdRun& ids,
+                   std::int64_t block) {
+  constexpr int kPlaceBits = 20;
+  constexpr std::int64_t kPlaces = std::int64_t{1} << kPlaceBits;
+  auto id = static_cast<std::uint64_t>(ids.first);
+  for (std::int64_t left = ids.count; left > 0;) {
+    const std::int64_t place = static_cast<std::int64_t>(id) & (kPlaces - 1);
+    const std::int64_t count = std::min(left, kPlaces - place);
+    content.push_back({content_id(scope, id >> kPlaceBits), Tokens{count * block}, place * block});
+    id += static_cast<std::uint64_t>(count);
+    left -= count;
   }
-  std::vector<ContentSegment> segments;
-  segments.reserve(ids.size() + 1);
-  std::int64_t left = input;
-  for (const std::int64_t id : ids) {
-    const std::int64_t length = std::min(left, block);
-    segments.push_back({content_id(scope, static_cast<std::uint64_t>(id)), Tokens{length}});
-    left -= length;
+}
+
+bool content_of_blocks(const IdLists& lists, std::size_t list, std::int64_t input,
+                       std::int64_t block, bool last_is_partial, std::uint64_t scope,
+                       std::uint64_t unique_id, std::vector<ContentSegment>& content) {
+  const IdLists::List& ids = lists[list];
+  if (ids.ids != (last_is_partial ? div_ceil(input, block) : input / block)) {
+    return false;
   }
-  if (left > 0) {
-    segments.push_back({unique_id, Tokens{left}});
+  for (std::size_t run = ids.begin; run < ids.end; ++run) {
+    append_blocks(content, scope, lists.run(run), block);
   }
-  return segments;
+  const std::int64_t rest = input - ids.ids * block;
+  if (rest > 0) {
+    content.push_back({unique_id, Tokens{rest}});
+  } else if (rest < 0) {
+    content.back().length += Tokens{rest};
+  }
+  return true;
 }
 
 }  // namespace oomcast::workloads

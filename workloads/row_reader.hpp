@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "sim/core/error.hpp"
+#include "workloads/id_lists.hpp"
 #include "workloads/record.hpp"
 #include "workloads/request_stream.hpp"
 
@@ -91,12 +92,16 @@ inline constexpr std::int64_t kMaxTokens = 100'000'000;
 std::uint64_t content_id(std::uint64_t scope, std::uint64_t id);
 std::uint64_t text_key(std::string_view text);
 
-// Segments for a prompt given as block ids. `last_is_partial`: the ids cover the whole prompt and
-// the last may stand for fewer tokens than a block (ceil(input / block) ids); otherwise only whole
-// blocks have ids (floor(input / block)) and the rest is unique to `unique_id`. nullopt when the
+// Appends the content of blocks whose ids follow each other; the blocks are of `block` tokens.
+void append_blocks(std::vector<ContentSegment>& content, std::uint64_t scope, const IdRun& ids,
+                   std::int64_t block);
+
+// Content of a prompt given as block ids. `last_is_partial`: the ids cover the whole prompt and the
+// last may stand for fewer tokens than a block (ceil(input / block) ids); otherwise only whole
+// blocks have ids (floor(input / block)) and the rest is unique to `unique_id`. False when the
 // number of ids fits neither.
-std::optional<std::vector<ContentSegment>> segments_of_blocks(
-    const std::vector<std::int64_t>& ids, std::int64_t input, std::int64_t block,
-    bool last_is_partial, std::uint64_t scope, std::uint64_t unique_id);
+bool content_of_blocks(const IdLists& lists, std::size_t list, std::int64_t input,
+                       std::int64_t block, bool last_is_partial, std::uint64_t scope,
+                       std::uint64_t unique_id, std::vector<ContentSegment>& content);
 
 }  // namespace oomcast::workloads

@@ -1,5 +1,6 @@
-// What tokens are, without holding them: a prompt is a list of segments, token i of segment s is
-// the pair (s, i), and equal pairs mean equal content. A trace with block ids never expands tokens.
+// What tokens are, without holding them: token i of segment s is the pair (s, i), and equal pairs
+// mean equal content. A prompt is a list of pieces of segments; a trace with block ids never
+// expands tokens.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,12 @@ namespace oomcast {
 struct ContentSegment {
   std::uint64_t id = 0;
   Tokens length;
+  std::int64_t offset = 0;  // of its first token in the segment
 
+  // Whether `next` goes on where this piece ends.
+  [[nodiscard]] bool continues(const ContentSegment& next) const {
+    return id == next.id && offset + length.count() == next.offset;
+  }
   friend bool operator==(const ContentSegment&, const ContentSegment&) = default;
 };
 

@@ -6,49 +6,65 @@
 
 namespace oomcast::kv {
 
-BlockKey block_key(std::uint64_t hash, std::size_t group) {
-  const BlockKey key = mix64(hash + group);
-  return key != 0 ? key : 1;
+namespace {
+
+// Of the first `length` tokens of a segment behind what `base` stands for. Bases are spread
+// already: an odd factor keeps lengths apart, and its high bits reach the low ones, which tables
+// look at.
+std::uint64_t prefix_hash(std::uint64_t base, std::int64_t length) {
+  const std::uint64_t hash = base + static_cast<std::uint64_t>(length) * 0xd1342543de82ef95ULL;
+  return hash ^ (hash >> 32);
 }
+
+}  // namespace
 
 void HashChain::clear() {
   content_.clear();
   hashes_.clear();
-  next_ = Place{};
+  segment_ = 0;
 }
 
 void HashChain::append(ContentSegment segment) {
-  if (segment.length.count() > 0) {
-    content_.push_back(segment);
+  if (segment.length.count() <= 0) {
+    return;
   }
+  if (!content_.empty() && content_.back().continues(segment)) {
+    content_.back().length += segment.length;
+    return;
+  }
+  content_.push_back(segment);
 }
 
-std::uint64_t HashChain::mix_runs(std::uint64_t hash, Place& place, std::int64_t count) const {
-  while (count > 0) {
-    const ContentSegment& segment = content_[place.segment];
-    const bool last = place.segment + 1 == content_.size();
-    const std::int64_t left = last ? count : segment.length.count() - place.offset;
-    const std::int64_t run = std::min(left, count);
-    hash = mix64(mix64(hash ^ segment.id) + static_cast<std::uint64_t>(place.offset));
-    hash = mix64(hash + static_cast<std::uint64_t>(run));
-    count -= run;
-    place.offset += run;
-    if (!last && place.offset == segment.length.count()) {
-      ++place.segment;
-      place.offset = 0;
-    }
-  }
-  return hash;
+void HashChain::enter(std::size_t segment, std::int64_t start, std::uint64_t hash) {
+  segment_ = segment;
+  start_ = start;
+  const ContentSegment& piece = content_[segment];
+  base_ = mix64(mix64(hash ^ piece.id) + static_cast<std::uint64_t>(piece.offset));
 }
 
 void HashChain::extend(std::int64_t known) {
-  while ((blocks() + 1) * block_size_ + lookahead_ <= known) {
-    std::uint64_t hash = mix_runs(hashes_.empty() ? 0 : hashes_.back(), next_, block_size_);
-    if (lookahead_ > 0) {
-      Place ahead = next_;
-      hash = mix_runs(hash, ahead, lookahead_);
+  const std::int64_t target = std::max<std::int64_t>(known - lookahead_, 0) / block_size_;
+  if (target <= blocks()) {
+    return;
+  }
+  if (hashes_.empty()) {
+    enter(0, 0, 0);
+  }
+  for (std::int64_t end = (blocks() + 1) * block_size_ + lookahead_; blocks() < target;) {
+    const bool last = segment_ + 1 == content_.size();
+    const std::int64_t length = content_[segment_].length.count();
+    if (!last && start_ + length < end) {
+      enter(segment_ + 1, start_ + length, prefix_hash(base_, length));
+      continue;
     }
-    hashes_.push_back(hash);
+    const std::int64_t blocks_here =
+        last ? target - blocks()
+             : std::min((start_ + length - end) / block_size_ + 1, target - blocks());
+    hashes_.resize(hashes_.size() + static_cast<std::size_t>(blocks_here));
+    for (auto hash = hashes_.end() - blocks_here; hash != hashes_.end(); ++hash) {
+      *hash = prefix_hash(base_, end - start_);
+      end += block_size_;
+    }
   }
 }
 

@@ -1,11 +1,12 @@
 // Hashes of KV blocks by content, without holding tokens.
 //
-// Token i of segment s is the pair (s, i). A block is a list of maximal runs (segment, offset,
-// length); its hash chains over the hash of the block before it, so equal hashes mean equal
-// prefixes. Hashes are 64-bit mixes: among n distinct blocks in a pool, two collide with
-// probability about n^2 / 2^65 (a million blocks: 3e-8).
+// Token i of segment s is the pair (s, i). A prefix is a list of maximal runs (segment, offset,
+// length); its hash mixes the hash of all runs before the last with the last one's segment, offset
+// and length, so equal hashes mean equal prefixes. Hashes are 64-bit mixes: among n distinct blocks
+// in a pool, two collide with probability about n^2 / 2^65 (a million blocks: 3e-8).
 //
-// A block inside one long segment costs one mix, whatever its size in tokens.
+// A block's hash is that of the prefix it ends. Blocks of one run cost one multiplication each,
+// which waits for no other, whatever the block size in tokens.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,10 @@
 namespace oomcast::kv {
 
 // The key of a block hash in the index of one group. Never 0.
-BlockKey block_key(std::uint64_t hash, std::size_t group);
+inline BlockKey block_key(std::uint64_t hash, std::size_t group) {
+  const BlockKey key = hash + group * 0x9e3779b97f4a7c15ULL;
+  return key != 0 ? key : 1;
+}
 
 // The content of one request and the hashes of its full blocks so far. Buffers are reused.
 class HashChain {
@@ -30,7 +34,9 @@ class HashChain {
   }
   // Empties content and hashes.
   void clear();
-  // Appends to the content; the last segment is taken as endless.
+  // The same, and gives up the buffers.
+  void free() { *this = HashChain{}; }
+  // Appends to the content, before any hash; the last segment is taken as endless.
   void append(ContentSegment segment);
 
   // Hashes of all blocks that are full within the first `known` tokens.
@@ -41,17 +47,15 @@ class HashChain {
   }
 
  private:
-  struct Place {
-    std::size_t segment = 0;
-    std::int64_t offset = 0;
-  };
-  // Mixes the `count` tokens from `place` on into `hash` and moves the place behind them.
-  std::uint64_t mix_runs(std::uint64_t hash, Place& place, std::int64_t count) const;
+  void enter(std::size_t segment, std::int64_t start, std::uint64_t hash);
 
   std::int64_t block_size_ = 16;
   std::int64_t lookahead_ = 0;
   std::vector<ContentSegment> content_;
-  Place next_;  // first token not hashed yet
+  // The segment in which the next hash ends, or one before it.
+  std::size_t segment_ = 0;
+  std::int64_t start_ = 0;  // position of its first token
+  std::uint64_t base_ = 0;  // hash of all before it and its id
   std::vector<std::uint64_t> hashes_;
 };
 

@@ -6,7 +6,6 @@
 //   - The free list starts as 1, 2, ..; blocks are taken from its front. A block that is taken
 //   loses
 //     its hashes, one that is hit leaves the list from wherever it stands.
-//   - Equal hashes may sit in several blocks; a lookup returns the first one inserted that is left.
 //   - Blocks that are freed with a hash go to the back (least recently used is taken first), those
 //     without one to the front where the engine reuses them first.
 //
@@ -14,17 +13,13 @@
 // block counts as hashed but has no entry in the index.
 #pragma once
 
-#include <tsl/robin_map.h>
-
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "sim/kv/prefix_index.hpp"
+
 namespace oomcast::kv {
-
-using BlockId = std::int32_t;
-using BlockKey = std::uint64_t;  // block hash with its group, see block_hash.hpp
-
-inline constexpr BlockId kNullBlock = 0;
 
 class BlockPool {
  public:
@@ -36,7 +31,7 @@ class BlockPool {
   [[nodiscard]] std::int64_t free() const { return free_; }
   [[nodiscard]] std::int64_t cached_free() const { return cached_free_; }  // free and hashed
   [[nodiscard]] std::int32_t references(BlockId block) const { return at(block).references; }
-  [[nodiscard]] bool hashed(BlockId block) const { return at(block).hash != Hash::kNone; }
+  [[nodiscard]] bool hashed(BlockId block) const { return at(block).hashed(); }
 
   // The block at the front, now with one reference and no hash. Needs free() > 0.
   BlockId take();
@@ -49,7 +44,7 @@ class BlockPool {
   // One reference more; a free block leaves the free list. Not for the null block.
   void touch(BlockId block);
   // One reference more for a block that has some.
-  void retain(BlockId block) { ++blocks_[static_cast<std::size_t>(block)].references; }
+  void retain(BlockId block) { ++at(block).references; }
 
   // Gives up one reference of each of a sequence of blocks, first to be evicted first. Blocks
   // without a hash that become free enter the front as one run in this order, when the sequence
@@ -62,6 +57,8 @@ class BlockPool {
     Release& operator=(const Release&) = delete;
 
     void operator()(BlockId block);  // the null block is passed over
+    // The first `count` blocks of a table, from the last of them on.
+    void front(const std::vector<BlockId>& table, std::int64_t count);
     // Blocks of a table from its last to its `first`. Each has one reference and no hash in the
     // index; the first `hashed` of the table have a private hash.
     void owned(const std::vector<BlockId>& table, std::int64_t first, std::int64_t hashed);
@@ -70,15 +67,26 @@ class BlockPool {
     BlockPool& pool_;
   };
 
-  // Index. `tokens` is the length of the prefix that the key stands for.
-  void insert(BlockKey key, BlockId block, std::int64_t tokens);  // no-op if the block has the key
-  [[nodiscard]] BlockId find(BlockKey key) const;                 // kNullBlock if absent
-  void forget(BlockId block);                                     // drops all keys of the block
-  void move_keys(BlockId from, BlockId to);                       // `to` has none
-  [[nodiscard]] bool has_key(BlockId block, BlockKey key) const;
+  // The prefix index, see prefix_index.hpp. No-op if the block has the key.
+  void insert(BlockKey key, BlockId block, std::int64_t tokens,
+              const PrefixIndex::Before& before = {});
+  // As the index: blocks without keys.
+  void insert(std::span<const BlockKey> keys, std::span<const BlockId> blocks, std::int64_t tokens,
+              std::int64_t step, const PrefixIndex::Before& before);
+  [[nodiscard]] BlockId find(BlockKey key) const { return index_.find(key); }
+  [[nodiscard]] BlockId next(PrefixIndex::Cursor& cursor, BlockKey key) const {
+    return index_.next(cursor, key);
+  }
+  void forget(BlockId block) { index_.forget(block); }  // drops all keys of the block
+  void move_keys(BlockId from, BlockId to);             // `to` has none
+  [[nodiscard]] bool has_key(BlockId block, BlockKey key) const {
+    return index_.has_key(block, key);
+  }
   // The first key of the block and its tokens; 0 if it has none.
-  [[nodiscard]] BlockKey first_key(BlockId block) const;
-  [[nodiscard]] std::int64_t first_key_tokens(BlockId block) const;
+  [[nodiscard]] BlockKey first_key(BlockId block) const { return index_.first_key(block); }
+  [[nodiscard]] std::int64_t first_key_tokens(BlockId block) const {
+    return index_.first_key_tokens(block);
+  }
   // Change whenever a key enters the index, and whenever one leaves it because its block is taken.
   [[nodiscard]] std::uint64_t insertions() const { return insertions_; }
   [[nodiscard]] std::uint64_t evictions() const { return evictions_; }
@@ -89,40 +97,11 @@ class BlockPool {
   void check() const;
 
  private:
-  enum class Hash : std::uint8_t { kNone, kPrivate, kIndexed };
-
-  struct Block {
-    std::int32_t references = 0;
-    std::uint32_t place = 0;  // in the ring, while free
-    Hash hash = Hash::kNone;
-  };
-  // An entry of the index. Entry b < num_blocks is the first key of block b, the others are further
-  // keys of a block (a state that several prefixes end in).
-  struct Entry {
-    BlockKey key = 0;
-    std::int32_t next_same_key = -1;  // in order of insertion
-    std::int32_t last_same_key = -1;  // of the first entry of a key: the last one
-    std::int32_t next_of_block = -1;
-    BlockId block = kNullBlock;
-    std::int64_t tokens = 0;
-  };
-  struct Identity {
-    std::size_t operator()(BlockKey key) const { return key; }
-  };
-
-  [[nodiscard]] const Block& at(BlockId block) const {
-    return blocks_[static_cast<std::size_t>(block)];
-  }
-  Block& at(BlockId block) { return blocks_[static_cast<std::size_t>(block)]; }
-  [[nodiscard]] const Entry& entry(std::int32_t index) const {
-    return entries_[static_cast<std::size_t>(index)];
-  }
-  Entry& entry(std::int32_t index) { return entries_[static_cast<std::size_t>(index)]; }
+  [[nodiscard]] const BlockState& at(BlockId block) const { return index_.state(block); }
+  BlockState& at(BlockId block) { return index_.state(block); }
   void push_back(BlockId block);
   void push_front_run();
   void compact();
-  void unlink_entry(std::int32_t index);
-  std::int32_t new_entry_of(BlockId block);
 
   std::int64_t total_;
   bool unhashed_first_;
@@ -130,8 +109,7 @@ class BlockPool {
   std::int64_t cached_free_ = 0;
   std::uint64_t insertions_ = 0;
   std::uint64_t evictions_ = 0;
-  std::vector<Block> blocks_;
-  std::vector<Entry> entries_;
+  PrefixIndex index_;
   // The free list: ring_[head_ .. tail_), modulo its size, a power of two that is at least twice
   // the number of blocks. Blocks that left from the middle leave a null block behind; when the ring
   // is full of those it is compacted. Both ends are touched in sequence, so that long tables are
@@ -141,9 +119,6 @@ class BlockPool {
   std::uint32_t head_ = 0;
   std::uint32_t tail_ = 0;
   std::vector<BlockId> front_run_;  // of the release under way
-  std::vector<std::int32_t> spare_entries_;
-  tsl::robin_map<BlockKey, std::int32_t, Identity>
-      index_;  // key -> its first entry; never iterated
 };
 
 inline BlockId BlockPool::front() {
@@ -156,11 +131,11 @@ inline BlockId BlockPool::front() {
 inline BlockId BlockPool::take() {
   const BlockId block = front();
   ++head_;
-  Block& taken = at(block);
+  BlockState& taken = at(block);
   --free_;
-  if (taken.hash != Hash::kNone) {
+  if (taken.hashed()) {
     --cached_free_;
-    evictions_ += taken.hash == Hash::kIndexed ? 1 : 0;
+    evictions_ += index_.holds(block) ? 1U : 0U;
     forget(block);
   }
   taken.references = 1;
@@ -168,11 +143,11 @@ inline BlockId BlockPool::take() {
 }
 
 inline void BlockPool::touch(BlockId block) {
-  Block& touched = at(block);
+  BlockState& touched = at(block);
   if (touched.references++ == 0) {
     ring_[touched.place] = kNullBlock;
     --free_;
-    cached_free_ -= touched.hash != Hash::kNone ? 1 : 0;
+    cached_free_ -= touched.hashed() ? 1 : 0;
   }
 }
 
@@ -189,7 +164,7 @@ inline void BlockPool::Release::operator()(BlockId block) {
     return;
   }
   ++pool_.free_;
-  const bool hashed = pool_.at(block).hash != Hash::kNone;
+  const bool hashed = pool_.at(block).hashed();
   pool_.cached_free_ += hashed ? 1 : 0;
   if (hashed || !pool_.unhashed_first_) {
     pool_.push_back(block);

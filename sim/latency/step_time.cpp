@@ -40,11 +40,13 @@ class Roofline final : public StepTimeModel {
 
     double seconds = terms_.step_seconds + terms_.layers * terms_.layer_seconds +
                      static_cast<double>(shape.requests) * terms_.request_seconds;
-    const double experts_read = 1 - std::pow(1 - terms_.picked_share, tokens);
+    double read_bytes = terms_.linear_bytes;
+    if (terms_.expert_bytes > 0) {
+      read_bytes += (1 - std::pow(1 - terms_.picked_share, tokens)) * terms_.expert_bytes;
+    }
     const double multiplied =
         terms_.linear_parameters + terms_.picked_share * terms_.expert_parameters;
-    seconds += smooth_max((terms_.linear_bytes + experts_read * terms_.expert_bytes) / memory_rate,
-                          2 * multiplied * tokens / compute_rate);
+    seconds += smooth_max(read_bytes / memory_rate, 2 * multiplied * tokens / compute_rate);
     if (shape.sampled_rows > 0) {
       seconds += smooth_max(terms_.head_bytes / memory_rate,
                             2 * terms_.head_parameters * rows / compute_rate);
@@ -144,9 +146,12 @@ FineSpan sum_of_steps(const StepTime& time, Tokens context, Tokens growth, std::
 
 std::int64_t steps_starting_within(const StepTime& time, Tokens context, Tokens growth,
                                    std::int64_t limit, FineSpan available) {
+  if (limit > 1 && sum_of_steps(time, context, growth, limit - 1) < available) {
+    return limit;
+  }
   // Step n starts after n - 1 steps; the sum grows with n, so bisect.
   std::int64_t low = std::min<std::int64_t>(1, limit);
-  std::int64_t high = limit;
+  std::int64_t high = std::max(low, limit - 1);
   while (low < high) {
     const std::int64_t middle = low + (high - low + 1) / 2;
     if (sum_of_steps(time, context, growth, middle - 1) < available) {

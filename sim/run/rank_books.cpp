@@ -25,8 +25,9 @@ std::optional<Outcome> RankBooks::run(const StepRun& steps) {
 }
 
 void RankBooks::sample(SimTime at, const ServingCounts& counts) {
-  TimelineRow row;
+  TimelineRow& row = row_;
   row.at = at;
+  row.kv_used = row.kv_cached = Bytes{};
   for (std::size_t pool = 0; pool < kMostPools; ++pool) {
     row.kv_used += units_[pool] * counts.kv[pool].used;
     row.kv_cached += units_[pool] * counts.kv[pool].cached;
@@ -36,6 +37,7 @@ void RankBooks::sample(SimTime at, const ServingCounts& counts) {
   row.waiting = counts.waiting;
   row.step_tokens = step_tokens_.count();
   row.preemptions = counts.preemptions;
+  row.transfer.reset();
   if (counts.transfer) {
     row.transfer =
         TransferCounts{units_.front() * counts.transfer->units, counts.transfer->requests};

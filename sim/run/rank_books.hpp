@@ -70,6 +70,7 @@ class RankBooks {
   UnitBytes units_;
   Timeline timeline_;
   Tokens step_tokens_;
+  TimelineRow row_;  // the latest
 };
 
 }  // namespace oomcast

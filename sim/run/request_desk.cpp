@@ -8,12 +8,16 @@ constexpr std::int64_t kProgressEvery = 4096;  // requests
 }  // namespace
 
 std::optional<FineSpan> RequestDesk::next_arrival() const {
-  const auto due = stream_.next_arrival();
-  return due ? std::optional(since_start(*due)) : std::nullopt;
+  if (!next_arrival_) {
+    const auto due = stream_.next_arrival();
+    next_arrival_ = due ? std::optional(since_start(*due)) : std::nullopt;
+  }
+  return *next_arrival_;
 }
 
 const workloads::TraceRequest& RequestDesk::take() {
   stream_.take(request_);
+  next_arrival_.reset();
   request_.index = offered_++;
   RequestRow& row = log_.open(request_.index);
   row.id = request_.id;
@@ -30,6 +34,7 @@ const workloads::TraceRequest& RequestDesk::take() {
 void RequestDesk::answered(std::int64_t index, SimTime at) {
   if (stream_.is_closed_loop()) {
     stream_.on_finished(index, at);
+    next_arrival_.reset();
   }
 }
 

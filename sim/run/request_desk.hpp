@@ -43,6 +43,8 @@ class RequestDesk {
   RunTotals& totals_;
   RequestLog log_;
   workloads::TraceRequest request_;
+  // What the stream said, until something can change it.
+  mutable std::optional<std::optional<FineSpan>> next_arrival_;
   std::int64_t offered_ = 0;
   SimTime last_finish_;
 };

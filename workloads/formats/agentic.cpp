@@ -8,18 +8,18 @@
 #include <vector>
 
 #include "sim/core/json.hpp"
+#include "workloads/id_lists.hpp"
 #include "workloads/row_reader.hpp"
 
 namespace oomcast::workloads::formats {
 namespace {
 
-// One request of a session; its block ids lie in the session's common list.
+// One request of a session; its block ids are one of the session's lists.
 struct Turn {
   std::int64_t input = -1;
   std::int64_t output = -1;
   Nanos think;
-  std::size_t ids_begin = 0;
-  std::size_t ids_end = 0;
+  std::optional<std::size_t> ids;  // its list
 };
 
 // Requests that follow each other: those of the session itself, or of one sub-agent.
@@ -35,12 +35,20 @@ struct Session {
   std::string hash_scope = "local";
   std::int64_t block_size = 64;
   std::vector<Thread> threads;
-  std::vector<std::int64_t> ids;
+  IdLists ids;
 };
 
 // Builds a session from the events of one JSON line.
 class SessionBuilder : public nlohmann::json_sax<Json> {
  public:
+  // With the lists of block ids that were taken out of the line, if they were.
+  explicit SessionBuilder(std::optional<IdLists> lists) : lists_apart_(lists.has_value()) {
+    if (lists) {
+      session.ids = *std::move(lists);
+    }
+  }
+  [[nodiscard]] bool all_lists_used() const { return next_list_ == session.ids.size(); }
+
   Session session;
   std::string problem;
 
@@ -89,6 +97,8 @@ class SessionBuilder : public nlohmann::json_sax<Json> {
   bool number(std::optional<std::int64_t> whole, const std::string& written);
   bool push(Frame frame);
 
+  bool lists_apart_;
+  std::size_t next_list_ = 0;
   std::vector<Frame> frames_;
   std::vector<std::int64_t> last_time_ns_;  // of each thread's latest turn
 };
@@ -109,8 +119,6 @@ bool SessionBuilder::start_object(std::size_t /*elements*/) {
   } else if (frames_.back().kind == Frame::Kind::kRequests) {
     frame.kind = Frame::Kind::kRequest;
     frame.thread = frames_.back().thread;
-    frame.turn.ids_begin = session.ids.size();
-    frame.turn.ids_end = session.ids.size();
   }
   return push(std::move(frame));
 }
@@ -138,6 +146,15 @@ bool SessionBuilder::start_array(std::size_t /*elements*/) {
     frames_.back().is_subagent = true;
   } else if (outer.key == "hash_ids" && outer.kind == Frame::Kind::kRequest) {
     frame.kind = Frame::Kind::kIds;
+    frames_.back().turn.ids = next_list_;
+  }
+  if (outer.key == "hash_ids" && (lists_apart_ || frame.kind == Frame::Kind::kIds)) {
+    if (!lists_apart_) {
+      session.ids.open();
+    } else if (all_lists_used()) {
+      return false;
+    }
+    ++next_list_;
   }
   return push(std::move(frame));
 }
@@ -148,7 +165,6 @@ bool SessionBuilder::end_object() {
   if (frame.kind != Frame::Kind::kRequest || frame.is_subagent) {
     return true;
   }
-  frame.turn.ids_end = session.ids.size();
   // Older recordings lack think_time: the gap between the requests stands in for it.
   std::int64_t& last = last_time_ns_[frame.thread];
   const std::int64_t gap = frame.time_ns ? std::max<std::int64_t>(*frame.time_ns - last, 0) : 0;
@@ -192,7 +208,7 @@ bool SessionBuilder::number(std::optional<std::int64_t> whole, const std::string
       problem = "whole numbers in hash_ids";
       return false;
     }
-    session.ids.push_back(*whole);
+    session.ids.push(*whole);
     return true;
   }
   if (frame.kind == Frame::Kind::kSession && frame.key == "block_size") {
@@ -272,6 +288,7 @@ class AgenticStream : public RequestStream {
   void advance(const std::shared_ptr<Running>& running, std::size_t thread, SimTime now);
 
   std::unique_ptr<LineReader> lines_;
+  std::string rest_;  // of the line under way
   TraceOptions options_;
   ReadSummary summary_;
   std::vector<SimTime> free_slots_;  // since when
@@ -340,8 +357,14 @@ std::shared_ptr<AgenticStream::Running> AgenticStream::read_session() {
       return nullptr;
     }
   } while (line.find_first_not_of(" \t") == std::string_view::npos);
-  SessionBuilder builder;
-  const bool parsed = Json::sax_parse(line.begin(), line.end(), &builder);
+  IdLists lists;
+  const bool apart = take_out_lists(line, "hash_ids", rest_, lists);
+  SessionBuilder builder(apart ? std::optional(std::move(lists)) : std::nullopt);
+  bool parsed = apart && Json::sax_parse(rest_, &builder) && builder.all_lists_used();
+  if (!parsed) {
+    builder = SessionBuilder(std::nullopt);
+    parsed = Json::sax_parse(line.begin(), line.end(), &builder);
+  }
   if (!parsed || builder.session.threads.empty()) {
     throw ConfigError(
         Problem{lines_->name(), lines_->place(), std::string(line.substr(0, 100)),
@@ -353,7 +376,7 @@ std::shared_ptr<AgenticStream::Running> AgenticStream::read_session() {
   Session& session = running->session;
   for (const Thread& thread : session.threads) {
     for (const Turn& turn : thread.turns) {
-      const auto ids = static_cast<std::int64_t>(turn.ids_end - turn.ids_begin);
+      const std::int64_t ids = turn.ids ? session.ids[*turn.ids].ids : 0;
       if (turn.input >= 0 && ids != turn.input / session.block_size) {
         throw ConfigError(
             Problem{lines_->name(), lines_->place() + " hash_ids",
@@ -431,9 +454,11 @@ void AgenticStream::take(TraceRequest& out) {
   out.input = Tokens{turn.input};
   out.output = Tokens{turn.output};
   out.content.clear();
-  for (std::size_t i = turn.ids_begin; i < turn.ids_end; ++i) {
-    out.content.push_back({content_id(scope, static_cast<std::uint64_t>(session.ids[i])),
-                           Tokens{session.block_size}});
+  if (turn.ids) {
+    const IdLists::List& list = session.ids[*turn.ids];
+    for (std::size_t run = list.begin; run < list.end; ++run) {
+      append_blocks(out.content, scope, session.ids.run(run), session.block_size);
+    }
   }
   if (const std::int64_t rest = turn.input % session.block_size; rest > 0) {
     out.content.push_back(

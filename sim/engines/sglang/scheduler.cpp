@@ -135,7 +135,7 @@ void Scheduler::Impl::set_content(Request& request, const RequestSpec& spec, boo
   } else {
     kv::TokenRun last;
     for (const ContentSegment& segment : spec.prompt) {
-      last = {segment.id, 0,
+      last = {segment.id, segment.offset,
               std::min(segment.length.count(), request.prompt - request.content.length())};
       request.content.append(last);
     }

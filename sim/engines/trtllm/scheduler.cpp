@@ -73,7 +73,7 @@ Added Scheduler::Impl::add(const RequestSpec& spec) {
   if (request.has_content) {
     Tokens left = spec.prompt_len;
     for (const ContentSegment& segment : spec.prompt) {
-      request.hashes.append({segment.id, std::min(segment.length, left)});
+      request.hashes.append({segment.id, std::min(segment.length, left), segment.offset});
       left -= std::min(segment.length, left);
     }
     if (!spec.output_continues_prompt) {

@@ -142,7 +142,7 @@ void Scheduler::Impl::set_content(Request& request, const RequestSpec& spec) {
   std::int64_t shared = 0;
   for (const ContentSegment& segment : spec.prompt) {
     const std::int64_t length = std::min(segment.length.count(), request.prompt_len - shared);
-    request.chain.append({segment.id, Tokens{length}});
+    request.chain.append({segment.id, Tokens{length}, segment.offset});
     shared += std::max<std::int64_t>(length, 0);
   }
   if (shared < request.prompt_len) {
@@ -200,6 +200,11 @@ void Scheduler::Impl::release_request(Slot slot) {
   live_.erase(request.id);
   request.serial = 0;
   request.lane = Request::Lane::kNone;
+  if (request.chain.blocks() > 0) {
+    // Long hashed tables are few at a time, while slots are many where requests wait.
+    request.chain.free();
+    request.groups.clear();
+  }
   slots_.give_back(slot);
 }
 

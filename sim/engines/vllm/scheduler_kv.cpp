@@ -467,9 +467,7 @@ void KvManager::free(Request& request) {
     BlockPool::Release release(pool_);
     const std::int64_t shared = std::min(request.indexable, size(table.blocks));
     release.owned(table.blocks, shared, table.cached);
-    for (std::int64_t i = shared - 1; i >= 0; --i) {
-      release(table.blocks[index(i)]);
-    }
+    release.front(table.blocks, shared);
     table.clear();
   }
 }

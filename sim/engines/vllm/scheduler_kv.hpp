@@ -142,6 +142,7 @@ class KvManager {
   void append_align(GroupTable& table, const Group& group, std::size_t g, std::int64_t tokens);
 
   // scheduler_kv_cache.cpp: hashing
+  void index_blocks(const Request& request, std::size_t g, std::int64_t from, std::int64_t to);
   void cache_group(Request& request, std::size_t g, std::int64_t tokens);
   void cache_full_tail(Request& request, std::size_t g, std::int64_t tokens);
   kv::BlockKey cache_state_tail(Request& request, std::size_t g, std::int64_t tokens);
@@ -164,6 +165,7 @@ class KvManager {
                               std::int64_t max_length);
   std::int64_t lookup_mamba(const Request& request, const Family& family, std::int64_t max_length);
   bool cached_everywhere(const Request& request, const Family& family, std::int64_t hash_index);
+  bool follows_everywhere(const Request& request, const Family& family, std::int64_t hash_index);
   void lookup_hybrid(const Request& request, std::int64_t max_length);
 
   SchedulerRules rules_;
@@ -183,7 +185,9 @@ class KvManager {
   std::vector<Group> groups_;
   std::vector<Family> families_;  // full attention first
   PrefixHit hit_;
-  std::vector<kv::BlockId> found_;  // of one hash in each member of a family
+  std::vector<kv::BlockKey> keys_;                // of blocks to be indexed
+  std::vector<kv::BlockId> found_;                // of one hash in each member of a family
+  std::vector<kv::PrefixIndex::Cursor> cursors_;  // of a walk, in each member of a family
   // Per group: states hashed in this step, which no other request can use in it.
   std::vector<std::vector<kv::BlockKey>> hashed_this_step_;
   std::vector<std::vector<Copy>> copies_;  // per group, of this step

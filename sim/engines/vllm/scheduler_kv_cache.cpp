@@ -1,5 +1,6 @@
 // Which blocks get hashes, and when.
 #include <algorithm>
+#include <span>
 
 #include "sim/core/error.hpp"
 #include "sim/engines/vllm/scheduler_kv.hpp"
@@ -35,16 +36,40 @@ BlockKey KvManager::fine_key(const Request& request, std::size_t g, std::int64_t
   return kv::block_key(request.chain.hash(tokens / hash_block_size_ - 1), g);
 }
 
+// Blocks [from, to) of the request, none of them known. Lookups of full attention walk from the
+// first block on; the others look anywhere.
+void KvManager::index_blocks(const Request& request, std::size_t g, std::int64_t from,
+                             std::int64_t to) {
+  const std::vector<BlockId>& blocks = request.groups[g].blocks;
+  const std::int64_t step = groups_[g].block_size;
+  if (groups_[g].type != KvGroup::Type::kFull) {
+    for (std::int64_t i = from; i < to; ++i) {
+      pool_.insert(key_of(request, g, i), blocks[index(i)], (i + 1) * step);
+    }
+    return;
+  }
+  if (from >= to) {
+    return;
+  }
+  keys_.resize(index(to - from));
+  for (std::int64_t i = from; i < to; ++i) {
+    keys_[index(i - from)] = key_of(request, g, i);
+  }
+  kv::PrefixIndex::Before before;
+  if (from > 0) {
+    before = {blocks[index(from - 1)], key_of(request, g, from - 1)};
+  }
+  pool_.insert(keys_, std::span(blocks).subspan(index(from), index(to - from)), (from + 1) * step,
+               step, before);
+}
+
 void KvManager::publish(Request& request) {
   if (!caching_ || request.indexable == kAllIndexable) {
     return;
   }
   request.chain.extend(request.known());
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const GroupTable& table = request.groups[g];
-    for (std::int64_t i = request.indexable; i < table.cached; ++i) {
-      pool_.insert(key_of(request, g, i), table.blocks[index(i)], (i + 1) * groups_[g].block_size);
-    }
+    index_blocks(request, g, request.indexable, request.groups[g].cached);
   }
   request.indexable = kAllIndexable;
 }
@@ -103,15 +128,19 @@ void KvManager::cache_group(Request& request, std::size_t g, std::int64_t tokens
   if (plain_ && table.cached < indexed) {
     request.chain.extend(indexed * hash_block_size_ + hash_lookahead_);
   }
-  for (std::int64_t i = table.cached; i < indexed; ++i) {
+  if (group.type == KvGroup::Type::kFull) {
+    for (std::int64_t i = table.cached; !plain_ && i < indexed; ++i) {
+      pool_.forget(table.blocks[index(i)]);  // maybe known by a shorter prefix that ends inside it
+    }
+    index_blocks(request, g, table.cached, indexed);
+  }
+  for (std::int64_t i = table.cached; group.type != KvGroup::Type::kFull && i < indexed; ++i) {
     const BlockId block = table.blocks[index(i)];
     if (block == kNullBlock || !reachable(request, group, i)) {
       continue;
     }
-    if (pool_.hashed(block)) {
-      pool_.forget(block);  // it was known by a shorter prefix that ends inside it
-    }
-    pool_.insert(key_of(request, g, i), block, (i + 1) * group.block_size);
+    pool_.forget(block);
+    index_blocks(request, g, i, i + 1);
   }
   table.cached = full;
 }
@@ -122,9 +151,7 @@ void KvManager::cache_filled(Request& request, std::int64_t tokens) {
   request.chain.extend(indexed * block_size());
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     GroupTable& table = request.groups[g];
-    for (std::int64_t i = table.cached; i < indexed; ++i) {
-      pool_.insert(key_of(request, g, i), table.blocks[index(i)], (i + 1) * block_size());
-    }
+    index_blocks(request, g, table.cached, indexed);
     table.cached = filled;
   }
 }

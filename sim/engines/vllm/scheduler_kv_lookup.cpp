@@ -129,6 +129,24 @@ bool KvManager::cached_everywhere(const Request& request, const Family& family,
   return true;
 }
 
+// The same where the walk of the cursors goes on.
+bool KvManager::follows_everywhere(const Request& request, const Family& family,
+                                   std::int64_t hash_index) {
+  found_.clear();
+  if (hash_index >= request.chain.blocks()) {
+    return false;
+  }
+  for (std::size_t m = 0; m < family.members.size(); ++m) {
+    const BlockId block =
+        pool_.next(cursors_[m], kv::block_key(request.chain.hash(hash_index), family.members[m]));
+    if (block == kNullBlock) {
+      return false;
+    }
+    found_.push_back(block);
+  }
+  return true;
+}
+
 std::int64_t KvManager::lookup_full(const Request& request, const Family& family,
                                     std::int64_t max_length, bool drop) {
   const Group& group = groups_[family.members.front()];
@@ -138,8 +156,9 @@ std::int64_t KvManager::lookup_full(const Request& request, const Family& family
     }
   };
   std::int64_t blocks = 0;
+  cursors_.assign(family.members.size(), {});
   while (blocks < max_length / group.block_size &&
-         cached_everywhere(request, family, (blocks + 1) * group.hashes_per_block - 1)) {
+         follows_everywhere(request, family, (blocks + 1) * group.hashes_per_block - 1)) {
     append();
     ++blocks;
   }

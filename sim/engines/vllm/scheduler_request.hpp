@@ -2,6 +2,7 @@
 // is allocated anew once a slot's buffers have grown to what its requests need.
 #pragma once
 
+#include <boost/container/small_vector.hpp>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -93,7 +94,7 @@ struct Request {
 
   std::vector<std::int32_t> accept;
   std::vector<std::int32_t> draft_counts;
-  std::vector<GroupTable> groups;
+  boost::container::small_vector<GroupTable, 1> groups;
 
   [[nodiscard]] std::int64_t known() const { return prompt_len + output; }  // num_tokens
 };

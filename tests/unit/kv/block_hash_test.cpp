@@ -58,6 +58,19 @@ TEST(HashChain, OffsetsAndLengthsOfRunsMatter) {
   EXPECT_NE(a.hash(0), whole.hash(0));
 }
 
+TEST(HashChain, APieceThatGoesOnIsOneWithThePieceBefore) {
+  const HashChain whole = chain({{7, Tokens{48}, 100}}, 16, 0, 48);
+  const HashChain pieces = chain({{7, Tokens{20}, 100}, {7, Tokens{28}, 120}}, 16, 0, 48);
+  const HashChain elsewhere = chain({{7, Tokens{48}, 101}}, 16, 0, 48);
+  const HashChain gap = chain({{7, Tokens{20}, 100}, {7, Tokens{28}, 121}}, 16, 0, 48);
+  for (std::int64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(whole.hash(i), pieces.hash(i));
+    EXPECT_NE(whole.hash(i), elsewhere.hash(i));
+  }
+  EXPECT_EQ(whole.hash(0), gap.hash(0));
+  EXPECT_NE(whole.hash(1), gap.hash(1));
+}
+
 TEST(HashChain, ExtendingInPiecesGivesTheSameHashes) {
   HashChain pieces = chain({{7, Tokens{50}}, {8, Tokens{50}}}, 16, 0, 0);
   for (std::int64_t known = 0; known <= 96; ++known) {

@@ -93,14 +93,12 @@ TEST(Formats, MooncakeBlocksAreSharedByIdAndTheLastIsPartial) {
       "{\"timestamp\":5,\"input_length\":672,\"output_length\":1,\"hash_ids\":[46,47]}\n"
       "{\"timestamp\":5,\"input_length\":1024,\"output_length\":1,\"hash_ids\":[46,99]}\n");
   ASSERT_EQ(requests.size(), 3U);
-  ASSERT_EQ(requests[0].content.size(), 2U);
-  EXPECT_EQ(requests[0].content[0].length, Tokens{512});
-  EXPECT_EQ(requests[0].content[1].length, Tokens{143});
-  EXPECT_EQ(requests[1].content[1].length, Tokens{160});
-  EXPECT_EQ(requests[0].content[1].id, requests[1].content[1].id);
-  EXPECT_EQ(requests[0].content[0], requests[2].content[0]);
-  EXPECT_NE(requests[0].content[1].id, requests[2].content[1].id);
-  EXPECT_EQ(requests[2].content[1].length, Tokens{512});
+  // Blocks 46 and 47 follow each other; 99 does not follow 46.
+  const std::uint64_t segment = requests[0].content[0].id;
+  EXPECT_EQ(requests[0].content, (std::vector<ContentSegment>{{segment, Tokens{655}, 46 * 512}}));
+  EXPECT_EQ(requests[1].content, (std::vector<ContentSegment>{{segment, Tokens{672}, 46 * 512}}));
+  EXPECT_EQ(requests[2].content, (std::vector<ContentSegment>{{segment, Tokens{512}, 46 * 512},
+                                                              {segment, Tokens{512}, 99 * 512}}));
 }
 
 TEST(Formats, BlockCountAndBlockSizeMustAgree) {
@@ -110,7 +108,7 @@ TEST(Formats, BlockCountAndBlockSizeMustAgree) {
   EXPECT_TRUE(holds(refusal(row), "--trace-format mooncake:block=N"));
   TraceOptions options;
   options.format = "mooncake:block=16";
-  EXPECT_EQ(read_text(row, options)[0].content.size(), 3U);
+  EXPECT_EQ(read_text(row, options)[0].content.at(0).length, Tokens{48});
   options.format = "mooncake:block=0";
   EXPECT_TRUE(holds(refusal(row, options), "block=N"));
 }
@@ -186,8 +184,10 @@ TEST(Formats, BailianLinksTurnsByChat) {
   EXPECT_EQ(requests[1].parent_id, "0");
   EXPECT_EQ(requests[1].turn, 2);
   EXPECT_EQ(requests[1].arrival.since_start().count(), 750'000'000);
-  EXPECT_EQ(requests[0].content[0].id, requests[1].content[0].id);
-  EXPECT_EQ(requests[0].content[1].length, Tokens{4});
+  const std::uint64_t segment = requests[0].content[0].id;
+  EXPECT_EQ(requests[0].content, (std::vector<ContentSegment>{{segment, Tokens{20}, 7 * 16}}));
+  EXPECT_EQ(requests[1].content, (std::vector<ContentSegment>{{segment, Tokens{16}, 7 * 16},
+                                                              {segment, Tokens{24}, 9 * 16}}));
 }
 
 }  // namespace

@@ -144,7 +144,8 @@ TEST(JsonLines, FieldsListsAndNesting) {
     EXPECT_EQ(source->field(none), std::nullopt) << none;
   }
   ASSERT_NE(source->list(l), nullptr);
-  EXPECT_EQ(*source->list(l), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ((*source->list(l))[0].ids, 2);
+  EXPECT_EQ(source->list(l)->run(0), (IdRun{1, 2}));
   for (const int none : {n, m, o, d, absent}) {
     EXPECT_EQ(source->list(none), nullptr) << none;
   }

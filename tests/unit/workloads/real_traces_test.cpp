@@ -16,7 +16,7 @@ struct Totals {
   std::int64_t requests = 0;
   Tokens input;
   Tokens output;
-  std::int64_t segments = 0;
+  std::int64_t blocks = 0;  // of 512 tokens
   SimTime last;
   std::vector<std::int64_t> arrivals;
 };
@@ -30,7 +30,9 @@ Totals totals(const std::string& name) {
     ++sum.requests;
     sum.input += request.input;
     sum.output += request.output;
-    sum.segments += static_cast<std::int64_t>(request.content.size());
+    for (const ContentSegment& segment : request.content) {
+      sum.blocks += div_ceil(segment.length.count(), 512);
+    }
     sum.last = request.arrival;
     sum.arrivals.push_back(request.arrival.since_start().count());
   }
@@ -60,7 +62,7 @@ TEST_F(RealTraces, AzureAndVidurGiveTheSameRequests) {
 TEST_F(RealTraces, MooncakeBlocks) {
   const Totals mooncake = totals("mooncake_conversation_trace.jsonl.gz");
   EXPECT_EQ(mooncake.requests, 12031);
-  EXPECT_EQ(mooncake.segments, 288500);
+  EXPECT_EQ(mooncake.blocks, 288500);
   EXPECT_NEAR(mooncake.last.seconds(), 3537, 0.05);
 }
 

@@ -51,7 +51,8 @@ TEST(Sessions, ATurnComesItsThinkTimeAfterTheAnswer) {
   EXPECT_EQ(request.parent_id, "a/0/0");
   EXPECT_EQ(request.turn, 2);
   EXPECT_EQ(request.content[0].id, first_block);
-  EXPECT_NE(request.content[2].id, rest);
+  EXPECT_EQ(request.content[0].length, Tokens{128});
+  EXPECT_NE(request.content[1].id, rest);
 
   // Without think_time the gap of the recording stands in: 14 - 10 seconds.
   stream->on_finished(1, at_ms(2000));
