@@ -209,7 +209,11 @@ class Builder {
 
   [[nodiscard]] Bytes created_bytes(const TensorBytes& tensor) const {
     const auto matrix = swizzles() ? expert_matrix(tensor) : std::nullopt;
-    return matrix ? expert_bytes(tensor.layer, *matrix, false) : tensor.bytes;
+    if (matrix) {
+      return expert_bytes(tensor.layer, *matrix, false);
+    }
+    const bool shared = tensor.name.starts_with("mlp.shared_experts.");
+    return shared ? tensor.bytes * deployment_.shared_expert_copies : tensor.bytes;
   }
 
   // Layer by layer both matrices and their scales are rearranged; then the originals of the
@@ -301,6 +305,23 @@ LoadSequence expert_locations(const Deployment& deployment) {
 
 LoadSequence load_sequence(const Deployment& deployment, int stage) {
   return Builder(deployment, stage).build();
+}
+
+LoadSequence draft_sequence(const Deployment& deployment, int stage) {
+  LoadSequence out;
+  if (!deployment.loads_draft(stage)) {
+    return out;
+  }
+  models::ShardPlan plan = deployment.shard(stage);
+  plan.draft = true;
+  std::uint32_t next = 0;
+  for (const TensorBytes& tensor : models::weights_on_rank(*deployment.model, plan).tensors) {
+    if (tensor.layer >= deployment.model->layer_count() && !tensor.rope_table) {
+      out.steps.push_back(
+          {LoadStep::Kind::kAllocate, next++, tensor.bytes, ledger_leaf(tensor.leaf)});
+    }
+  }
+  return out;
 }
 
 std::int64_t rope_rows_needed(const Deployment& deployment) {

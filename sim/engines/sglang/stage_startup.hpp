@@ -63,6 +63,7 @@ class StageStartup {
 
   // Pieces of phases.
   bool run(const LoadSequence& sequence);
+  bool load_draft();
   bool extend_rope_tables();
 
   // Free memory as SGLang reads it: the cache is emptied first.
