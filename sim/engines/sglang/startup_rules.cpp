@@ -174,7 +174,13 @@ StartupRules read_rules(const Version& version) {
   rules.shared_expert_copies = read.boolean("shared_expert_copies");
   rules.input_registry = read.boolean("input_registry");
   rules.shared_kv_storage = read.boolean("shared_kv_storage");
+  rules.repacked_scales =
+      read.choice<RepackedScales>("repacked_scales", {{"none", RepackedScales::kNone},
+                                                      {"deepseek", RepackedScales::kDeepseek},
+                                                      {"linear", RepackedScales::kLinear}});
   rules.fp32_rope_tables = read.boolean("fp32_rope_tables");
+  rules.rope_tables_unscaled = read.texts("rope_tables_unscaled");
+  rules.rope_tables_missing = read.texts("rope_tables_missing");
   rules.rope_tables_extended = read.boolean("rope_tables_extended");
   rules.expert_locations = read.boolean("expert_locations");
   rules.quoted_self = read.boolean("quoted_self");

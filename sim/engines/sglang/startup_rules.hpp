@@ -63,6 +63,9 @@ struct CommunicatorRest {
 // requests, held back; the same, solved for together with the slots.
 enum class DraftStates { kPerSlot, kPerRequest, kShared };
 
+// Whose FP8 blocks get packed scales on compute capability 10.
+enum class RepackedScales { kNone, kDeepseek, kLinear };
+
 // A tuned configuration of the expert kernel whose rows are padded.
 struct ExpertPadding {
   std::int64_t experts = 0;
@@ -111,7 +114,11 @@ struct StartupRules {
   bool shared_expert_copies = false;  // DeepSeek V3's shared expert runs as routed ones, one a rank
   bool input_registry = false;        // 48 B of inputs for each pool token
   bool shared_kv_storage = false;     // K and V of a layer are one allocation
+  RepackedScales repacked_scales = RepackedScales::kNone;
   bool fp32_rope_tables = true;
+  // Architectures whose tables ignore the scaling of positions, or that compute angles each step.
+  std::vector<std::string> rope_tables_unscaled;
+  std::vector<std::string> rope_tables_missing;
   bool rope_tables_extended = false;  // to the context length and a margin, before sizing
   bool expert_locations = false;
   bool quoted_self = false;            // in the text of an error
