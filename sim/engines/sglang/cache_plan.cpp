@@ -33,11 +33,22 @@ std::string quoted_fraction(const Deployment& deployment) {
                      deployment.mem_fraction);
 }
 
+// Where no prefix is kept, requests at a time bound what the window pool can ever hold.
+std::optional<Tokens> window_cap(const Deployment& deployment, const CacheSizes& sizes) {
+  if (sizes.window_cap || !deployment.rules.window_pool_capped || deployment.radix_cache ||
+      !deployment.launch.given("max-running-requests") || deployment.chunk <= 0) {
+    return sizes.window_cap;
+  }
+  return window_request_cap(deployment, sizes.window);
+}
+
 // Bytes that one page of the pool needs beyond what there is.
 Bytes missing_for_a_page(const Deployment& deployment, const CacheSizes& sizes, Bytes kv) {
-  const double page =
-      (sizes.full_token + sizes.window_token) * static_cast<double>(deployment.page_size.count());
-  return Bytes{std::llround(std::ceil(page))} - kv;
+  const auto page = static_cast<double>(deployment.page_size.count());
+  const auto cap = sizes.window_layers > 0 ? window_cap(deployment, sizes) : std::nullopt;
+  const double window = cap ? static_cast<double>(cap->count()) : page;
+  const double least = sizes.full_token * page + sizes.window_token * window;
+  return Bytes{std::llround(std::ceil(least))} + sizes.fixed - kv;
 }
 
 CacheRefusal not_enough(const Deployment& deployment, const CacheSizes& sizes, Bytes kv) {
@@ -61,15 +72,6 @@ struct Split {
   Tokens full;
   Tokens window;
 };
-
-// Where no prefix is kept, requests at a time bound what the window pool can ever hold.
-std::optional<Tokens> window_cap(const Deployment& deployment, const CacheSizes& sizes) {
-  if (sizes.window_cap || !deployment.rules.window_pool_capped || deployment.radix_cache ||
-      !deployment.launch.given("max-running-requests") || deployment.chunk <= 0) {
-    return sizes.window_cap;
-  }
-  return window_request_cap(deployment, sizes.window);
-}
 
 Split split_by_bytes(const Deployment& deployment, const CacheSizes& sizes, double kv) {
   const double ratio = deployment.window_ratio;

@@ -174,6 +174,7 @@ StartupRules read_rules(const Version& version) {
   rules.shared_expert_copies = read.boolean("shared_expert_copies");
   rules.input_registry = read.boolean("input_registry");
   rules.shared_kv_storage = read.boolean("shared_kv_storage");
+  rules.checkpoint_kv_dtype = read.boolean("checkpoint_kv_dtype");
   rules.repacked_scales =
       read.choice<RepackedScales>("repacked_scales", {{"none", RepackedScales::kNone},
                                                       {"deepseek", RepackedScales::kDeepseek},

@@ -114,6 +114,7 @@ struct StartupRules {
   bool shared_expert_copies = false;  // DeepSeek V3's shared expert runs as routed ones, one a rank
   bool input_registry = false;        // 48 B of inputs for each pool token
   bool shared_kv_storage = false;     // K and V of a layer are one allocation
+  bool checkpoint_kv_dtype = false;   // ModelOpt's alone
   RepackedScales repacked_scales = RepackedScales::kNone;
   bool fp32_rope_tables = true;
   // Architectures whose tables ignore the scaling of positions, or that compute angles each step.
