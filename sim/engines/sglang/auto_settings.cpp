@@ -49,7 +49,8 @@ double graph_reserve(const StartupRules& rules, const AutoInput& input, const Au
     reserve += (out.decode_max > kLargeBatch ? 4.5 : 3.0) * batch *
                static_cast<double>(input.attention_dp);
   }
-  const bool captures_prefill = input.prefill_graphs && input.role != Role::kDecode;
+  const bool captures_prefill =
+      input.prefill_graphs && (input.role != Role::kDecode || !rules.disaggregated_activation);
   if (captures_prefill && rules.prefill_reserve == PrefillReserve::kPerSize) {
     reserve += input.mla && rules.mla_graph_reserve > Bytes{0}
                    ? static_cast<double>(rules.mla_graph_reserve / kMiB)
@@ -71,8 +72,8 @@ double fraction_by_use(const StartupRules& rules, const AutoInput& input, const 
     reserve = std::max(reserve, kLargeCardFloor);
   }
   if (input.prefill_graphs && rules.prefill_reserve == PrefillReserve::kTokensAfterFloor) {
-    const std::int64_t quarter = out.prefill_max / 4;  // rounded down, as the engine does
-    reserve += static_cast<double>(quarter);
+    const std::int64_t part = out.prefill_max / rules.prefill_reserve_divisor;  // rounded down
+    reserve += static_cast<double>(part);
   }
   if (input.speculative) {
     reserve += static_cast<double>(
@@ -103,6 +104,18 @@ double fraction_by_class(const StartupRules& rules, const AutoInput& input) {
 }
 
 double fraction_by_ranks(const StartupRules& rules, const AutoInput& input) {
+  const auto own =
+      std::find_if(rules.large_cards.rbegin(), rules.large_cards.rend(),
+                   [&](const auto& one) { return input.card_mib.value_or(0) > one.above_mib; });
+  if (own != rules.large_cards.rend() && own->fraction > 0) {
+    return own->fraction;
+  }
+  if (own != rules.large_cards.rend()) {
+    const auto card = static_cast<double>(*input.card_mib);
+    const std::int64_t reserve =
+        input.speculative ? own->speculative_reserve_mib : own->reserve_mib;
+    return (card - static_cast<double>(reserve)) / card;
+  }
   for (const auto& [ranks, fraction] : rules.fraction_by_ranks) {
     if (input.tp * input.pp >= ranks) {
       return fraction;
@@ -113,17 +126,46 @@ double fraction_by_ranks(const StartupRules& rules, const AutoInput& input) {
 
 }  // namespace
 
-std::vector<std::int64_t> decode_capture_sizes(CaptureList list, std::int64_t most,
+namespace {
+
+// Up to 0.5.2 a list for the card, which the largest batch asked for cuts or lengthens by 16s.
+std::vector<std::int64_t> steps_of_8(const CaptureRange& range, bool speculative, bool padded) {
+  constexpr std::int64_t kAnyCard = 160;
+  constexpr std::int64_t kLargeCard = 256;
+  std::vector<std::int64_t> sizes;
+  if (speculative) {
+    append_range(sizes, 1, 8, 1);
+    append_range(sizes, 10, 32, 2);
+    append_range(sizes, 40, 63, 8);
+    append_range(sizes, 80, kAnyCard, 16);
+  } else if (!padded) {
+    append_range(sizes, 1, 32, 1);
+    append_range(sizes, 48, kAnyCard, 16);
+  } else {
+    sizes = {1, 2, 4};
+    append_range(sizes, 8, kAnyCard, 8);
+  }
+  append_range(sizes, kAnyCard + 8, std::min(range.of_card, kLargeCard), 8);
+  append_range(sizes, kLargeCard + 16, range.of_card, 16);
+  std::erase_if(sizes, [&](std::int64_t size) { return size > range.most; });
+  append_range(sizes, sizes.back() + 16, range.most, 16);
+  return sizes;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> decode_capture_sizes(CaptureList list, const CaptureRange& range,
                                                bool speculative, bool padded) {
+  if (list == CaptureList::kStepsOf8) {
+    return steps_of_8(range, speculative, padded);
+  }
+  const std::int64_t most = range.most;
   std::vector<std::int64_t> sizes;
   if (!padded) {
     append_range(sizes, 1, most, 1);
     return sizes;
   }
-  if (list == CaptureList::kStepsOf8) {
-    sizes = {1, 2, 4};
-    append_range(sizes, 8, most, 8);
-  } else if (speculative) {
+  if (speculative) {
     append_range(sizes, 1, 8, 1);
     append_range(sizes, 10, 32, 2);
     append_range(sizes, 40, 64, 4);
@@ -175,10 +217,16 @@ AutoSettings auto_settings(const StartupRules& rules, const AutoInput& input) {
     out.decode_max = *input.decode_max;
   } else if (own != nullptr) {
     out.decode_max = input.tp >= kManyRanks ? own->decode_tp4 : own->decode;
+    if (input.attention_dp > 1) {
+      out.decode_max = own->decode_groups.value_or(out.decode_max);
+    }
     if (rules.decode_cut_to_requests && input.max_running) {
       out.decode_max = std::min(out.decode_max, *input.max_running);
     }
   }
+  out.decode_of_card = own == nullptr           ? kDecodeUnknown
+                       : input.attention_dp > 1 ? own->decode_groups.value_or(own->decode_tp4)
+                                                : own->decode_tp4;
   const std::int64_t whole = out.chunk > 0 ? out.chunk : input.max_prefill_tokens;
   out.prefill_max =
       input.prefill_max.value_or(input.mla ? std::min(rules.prefill_max_mla, whole) : whole);

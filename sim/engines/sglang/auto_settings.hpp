@@ -35,14 +35,19 @@ struct AutoInput {
 struct AutoSettings {
   std::int64_t chunk = 0;  // at most 0: chunked prefill is off
   std::int64_t decode_max = 0;
+  std::int64_t decode_of_card = 0;  // largest batch on the card's own list
   std::int64_t prefill_max = 0;
   double mem_fraction = 0;
 };
 
 AutoSettings auto_settings(const StartupRules& rules, const AutoInput& input);
 
-// Batches of decode graphs up to `most`, ascending; `most` is always among them.
-std::vector<std::int64_t> decode_capture_sizes(CaptureList list, std::int64_t most,
+struct CaptureRange {
+  std::int64_t most = 0;     // at least 1
+  std::int64_t of_card = 0;  // kStepsOf8: where the card's own list ends
+};
+// Batches of decode graphs up to `most`, ascending.
+std::vector<std::int64_t> decode_capture_sizes(CaptureList list, const CaptureRange& range,
                                                bool speculative, bool padded);
 // Tokens of prefill graphs up to `most`, ascending.
 std::vector<std::int64_t> prefill_capture_sizes(std::int64_t most);

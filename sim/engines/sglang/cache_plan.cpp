@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "sim/core/units_text.hpp"
+#include "sim/engines/sglang/compressed_pools.hpp"
 
 namespace oomcast::sglang {
 namespace {
@@ -32,11 +33,22 @@ std::string quoted_fraction(const Deployment& deployment) {
                      deployment.mem_fraction);
 }
 
+// Where no prefix is kept, requests at a time bound what the window pool can ever hold.
+std::optional<Tokens> window_cap(const Deployment& deployment, const CacheSizes& sizes) {
+  if (sizes.window_cap || !deployment.rules.window_pool_capped || deployment.radix_cache ||
+      !deployment.launch.given("max-running-requests") || deployment.chunk <= 0) {
+    return sizes.window_cap;
+  }
+  return window_request_cap(deployment, sizes.window);
+}
+
 // Bytes that one page of the pool needs beyond what there is.
 Bytes missing_for_a_page(const Deployment& deployment, const CacheSizes& sizes, Bytes kv) {
-  const double page =
-      (sizes.full_token + sizes.window_token) * static_cast<double>(deployment.page_size.count());
-  return Bytes{std::llround(std::ceil(page))} - kv;
+  const auto page = static_cast<double>(deployment.page_size.count());
+  const auto cap = sizes.window_layers > 0 ? window_cap(deployment, sizes) : std::nullopt;
+  const double window = cap ? static_cast<double>(cap->count()) : page;
+  const double least = sizes.full_token * page + sizes.window_token * window;
+  return Bytes{std::llround(std::ceil(least))} + sizes.fixed - kv;
 }
 
 CacheRefusal not_enough(const Deployment& deployment, const CacheSizes& sizes, Bytes kv) {
@@ -61,24 +73,6 @@ struct Split {
   Tokens window;
 };
 
-// Requests at a time bound what the window pool can ever hold.
-std::optional<Tokens> window_cap(const Deployment& deployment, const CacheSizes& sizes) {
-  if (!deployment.rules.window_split_by_bytes || deployment.radix_cache ||
-      !deployment.launch.given("max-running-requests") || deployment.chunk <= 0) {
-    return std::nullopt;
-  }
-  constexpr std::int64_t kEvictionInterval = 128;
-  const std::int64_t page = deployment.page_size.count();
-  const auto& draft = deployment.speculation;
-  const std::int64_t drafts = draft ? draft->draft_tokens : 1;
-  const std::int64_t at_once =
-      draft ? 2 * std::max(draft->steps * draft->topk, draft->draft_tokens) : page;
-  const std::int64_t in_flight = deployment.overlap ? 2 : 1;
-  const std::int64_t request = sizes.window.count() + kEvictionInterval * drafts + page + at_once;
-  const std::int64_t cap = *deployment.max_running * request + in_flight * deployment.chunk + page;
-  return Tokens{align_up(cap, page)};
-}
-
 Split split_by_bytes(const Deployment& deployment, const CacheSizes& sizes, double kv) {
   const double ratio = deployment.window_ratio;
   Split out;
@@ -87,15 +81,16 @@ Split split_by_bytes(const Deployment& deployment, const CacheSizes& sizes, doub
     out.window = out.full;
     return out;
   }
-  const double cell = sizes.full_token + ratio * sizes.window_token;
-  out.full = floored(std::floor(kv / cell), deployment.page_size);
-  out.window = floored(static_cast<double>(out.full.count()) * ratio, deployment.page_size);
-  const auto cap = window_cap(deployment, sizes);
-  if (cap && *cap < out.window) {
+  const double left = std::max(kv - static_cast<double>(sizes.fixed.count()), 0.0);
+  if (const auto cap = window_cap(deployment, sizes)) {
     out.window = *cap;
-    const double left = kv - static_cast<double>(cap->count()) * sizes.window_token;
-    out.full = floored(std::floor(left / sizes.full_token), deployment.page_size);
+    const double windows = static_cast<double>(cap->count()) * sizes.window_token;
+    out.full = floored(std::floor((left - windows) / sizes.full_token), deployment.page_size);
+    return out;
   }
+  const double cell = sizes.full_token + ratio * sizes.window_token;
+  out.full = floored(std::floor(left / cell), deployment.page_size);
+  out.window = floored(static_cast<double>(out.full.count()) * ratio, deployment.page_size);
   return out;
 }
 
@@ -111,11 +106,17 @@ Split split_by_layers(const Deployment& deployment, const CacheSizes& sizes, dou
 
 Split split(const Deployment& deployment, const CacheSizes& sizes, double kv) {
   if (sizes.window_layers > 0) {
-    return deployment.rules.window_split_by_bytes ? split_by_bytes(deployment, sizes, kv)
-                                                  : split_by_layers(deployment, sizes, kv);
+    return deployment.rules.window_split_by_bytes || has_compressed(*deployment.model)
+               ? split_by_bytes(deployment, sizes, kv)
+               : split_by_layers(deployment, sizes, kv);
   }
   const double cell = std::max(sizes.full_token, 1.0);  // without attention any number fits
   return {floored(std::floor(kv / cell), deployment.page_size), Tokens{0}};
+}
+
+// Tokens of a draft whose states a request keeps beside its own; 0: no draft.
+std::int64_t drafts_at_once(const Deployment& deployment) {
+  return deployment.speculation ? deployment.speculation->draft_tokens : 0;
 }
 
 // Slots of recurrent state for `rest` GiB.
@@ -129,8 +130,34 @@ std::int64_t slots_for(const Deployment& deployment, const CacheSizes& sizes, do
   const double ratio = deployment.state_ratio;
   const double budget = rest * ratio / (1 + ratio) * kGibBytes;
   const auto slot = static_cast<double>(sizes.state.count());
-  const double padding = deployment.rules.state_padding_slot ? slot : 0;
-  return static_cast<std::int64_t>(std::floor((budget - padding) / slot));
+  const auto drafts = static_cast<double>(drafts_at_once(deployment));
+  double padding = deployment.rules.state_padding_slot ? slot : 0;
+  double each = slot;
+  if (drafts > 0 && deployment.rules.draft_states == DraftStates::kPerSlot) {
+    each *= 1 + drafts;
+  } else if (drafts > 0 && deployment.rules.draft_states == DraftStates::kShared) {
+    padding *= 1 + drafts;
+    each *= 1 + drafts / static_cast<double>(deployment.slots_per_request);
+  }
+  return static_cast<std::int64_t>(std::floor((budget - padding) / each));
+}
+
+// States of drafts that the budget holds back beside the slots.
+Bytes draft_states(const Deployment& deployment, const CacheSizes& sizes, std::int64_t slots) {
+  const std::int64_t drafts = drafts_at_once(deployment);
+  const std::int64_t asked =
+      std::max<std::int64_t>(1, deployment.max_running.value_or(1) / deployment.attention_dp);
+  switch (deployment.rules.draft_states) {
+    case DraftStates::kPerSlot:
+      return sizes.state * drafts * slots;
+    case DraftStates::kPerRequest:
+      return sizes.state * drafts * asked;
+    case DraftStates::kShared:
+      break;
+  }
+  const std::int64_t requests = std::min(asked, slots / deployment.slots_per_request) +
+                                (deployment.rules.state_padding_slot ? 1 : 0);
+  return sizes.state * drafts * requests;
 }
 
 std::int64_t requests(const Deployment& deployment, Tokens tokens, std::int64_t* rows) {
@@ -159,6 +186,24 @@ std::int64_t requests(const Deployment& deployment, Tokens tokens, std::int64_t*
 
 }  // namespace
 
+Tokens window_request_cap(const Deployment& deployment, Tokens window) {
+  constexpr std::int64_t kEvictionInterval = 128;
+  const std::int64_t page = deployment.page_size.count();
+  const auto& draft = deployment.speculation;
+  const std::int64_t drafts = draft ? draft->draft_tokens : 1;
+  const std::int64_t at_once =
+      draft ? 2 * std::max(draft->steps * draft->topk, draft->draft_tokens) : page;
+  const std::int64_t each = window.count() + kEvictionInterval * drafts + page + at_once;
+  const std::int64_t requests =
+      std::max<std::int64_t>(1, deployment.max_running.value_or(1) / deployment.attention_dp);
+  if (deployment.role == Role::kDecode) {
+    return Tokens{requests * each +
+                  (window.count() + page) * preallocation_rows(deployment, requests)};
+  }
+  const std::int64_t in_flight = deployment.overlap ? 2 : 1;
+  return Tokens{align_up(requests * each + in_flight * deployment.chunk + page, page)};
+}
+
 double token_bytes(const Deployment& deployment, const KvLayerSpec& layer) {
   const double element = static_cast<double>(models::bits_of(deployment.kv_dtype)) / 8;
   const auto heads = static_cast<double>(layer.kv_heads);
@@ -176,19 +221,19 @@ double token_bytes(const Deployment& deployment, const KvLayerSpec& layer) {
     constexpr double kSparseRow = 656;  // 512 fp8, 4 fp32 scales, 64 in 16 bits
     bytes = kSparseRow;
   }
-  return (bytes + static_cast<double>(layer.indexer_bytes)) /
-         static_cast<double>(std::max<std::int64_t>(1, layer.tokens_per_entry));
+  return bytes + static_cast<double>(layer.indexer_bytes);
 }
 
 CacheSizes cache_sizes(const Deployment& deployment, int stage) {
+  if (has_compressed(*deployment.model)) {
+    return compressed_sizes(deployment, stage);
+  }
   CacheSizes sizes;
   double widest_full = 0;
   double window_cell = 0;
   for (const KvLayerSpec& layer : deployment.kv_layers(stage)) {
     sizes.state += models::state_bytes(layer, deployment.dtype);
-    const double bytes = models::has_state(layer.kind) && layer.kind != AttentionKind::kCompressed
-                             ? 0
-                             : token_bytes(deployment, layer);
+    const double bytes = models::has_state(layer.kind) ? 0 : token_bytes(deployment, layer);
     if (bytes <= 0) {
       continue;
     }
@@ -209,8 +254,8 @@ CacheSizes cache_sizes(const Deployment& deployment, int stage) {
     sizes.any_token += sizes.window_token;  // layers of another shape were counted again
   }
   if (deployment.speculation && deployment.speculation->own_layers &&
-      deployment.rules.draft_before_pool && all > 0) {
-    sizes.full_token += std::floor(sizes.full_token / all);
+      deployment.rules.draft_before_pool && sizes.full_layers > 0) {
+    sizes.full_token += std::floor(sizes.full_token / static_cast<double>(sizes.full_layers));
   }
   return sizes;
 }
@@ -221,10 +266,15 @@ std::variant<CacheBudget, CacheRefusal> cache_budget(const Deployment& deploymen
   double rest = gib(free.after) - gib(free.before) * (1 - deployment.mem_fraction) -
                 gib(deployment.multimodal_reservation);
   if (deployment.assumed.cache_pool) {
+    // Every pool has a padding slot; releases that do not charge for it have it beside the rest.
     rest = gib(*deployment.assumed.cache_pool);
+    rest -= deployment.rules.state_padding_slot ? 0 : gib(sizes.state);
   }
   CacheBudget budget;
   if (rest > 0 && sizes.state > Bytes{0}) {
+    if (deployment.rules.draft_states == DraftStates::kPerRequest) {
+      rest -= gib(draft_states(deployment, sizes, 0));
+    }
     budget.state_slots = slots_for(deployment, sizes, rest);
     if (budget.state_slots <= 0) {
       return CacheRefusal{
@@ -243,6 +293,9 @@ std::variant<CacheBudget, CacheRefusal> cache_budget(const Deployment& deploymen
     }
     const std::int64_t charged = budget.state_slots + (deployment.rules.state_padding_slot ? 1 : 0);
     rest -= gib(sizes.state * charged);
+    if (deployment.rules.draft_states != DraftStates::kPerRequest) {
+      rest -= gib(draft_states(deployment, sizes, budget.state_slots));
+    }
   }
   if (deployment.assumed.available_kv) {
     budget.kv = *deployment.assumed.available_kv;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -23,8 +24,15 @@ struct CacheSizes {
   std::int64_t full_layers = 0;
   std::int64_t window_layers = 0;
   Tokens window;  // as the pools keep it
+  // DeepSeek V4: states of requests, whatever the tokens; slots of the window pool where requests
+  // bound it.
+  Bytes fixed;
+  std::optional<Tokens> window_cap;
 };
 CacheSizes cache_sizes(const Deployment& deployment, int stage);
+
+// Slots of the window pool that the deployment's most running requests hold at once.
+Tokens window_request_cap(const Deployment& deployment, Tokens window);
 
 // Bytes of K and V, or of the latent, of one token in one layer.
 double token_bytes(const Deployment& deployment, const models::KvLayerSpec& layer);

@@ -36,6 +36,7 @@ struct Deployment : EngineDeployment {
   std::string decode_backend;
   std::string expert_backend;  // --moe-runner-backend
   int redundant_experts = 0;
+  int shared_expert_copies = 1;
   std::optional<int> dense_tp;   // --moe-dense-tp-size
   bool batched_decodes = false;  // decodes use DeepEP's low-latency kernels, prefills the others
   bool flashinfer_sampling = true;
@@ -67,6 +68,10 @@ struct Deployment : EngineDeployment {
   // Ranks that divide the output head.
   [[nodiscard]] int head_tp() const { return launch.on("enable-dp-lm-head") ? attention_tp() : tp; }
   [[nodiscard]] models::ShardPlan shard(int stage) const;
+  // Whether the model's own draft layers are loaded too, on the last stage.
+  [[nodiscard]] bool loads_draft(int stage) const {
+    return speculation && speculation->own_layers && stage == pp - 1;
+  }
   // How tokens reach experts in a prefill or a decode.
   [[nodiscard]] ExpertExchange exchange_in(bool decode) const;
   // Caches of the stage's layers on one rank.

@@ -80,7 +80,7 @@ bool GraphCapture::make_static(const Tensors& tensors) {
 }
 
 bool GraphCapture::make_logits_buffer() {
-  if (logits_made_ || decode_sizes_.empty()) {
+  if (logits_made_ || decode_sizes_.empty() || !deployment_.rules.logits_buffer) {
     return true;
   }
   logits_made_ = true;
@@ -88,7 +88,8 @@ bool GraphCapture::make_logits_buffer() {
 }
 
 const StepProgram& GraphCapture::program(StepKind kind) {
-  const std::tuple key{kind.decode, kind.first_on_stream, kind.sums_allocate, kind.expert_padding};
+  const std::tuple key{kind.decode, kind.first_on_stream, kind.sums_allocate, kind.keeps_logits,
+                       kind.expert_padding};
   auto found = programs_.find(key);
   if (found == programs_.end()) {
     found = programs_.emplace(key, step_program(deployment_, stage_, kind)).first;
@@ -154,7 +155,9 @@ bool GraphCapture::warm_up(bool decode, std::int64_t size) {
 }
 
 bool GraphCapture::record(bool decode, std::int64_t size) {
-  const StepProgram& recorded = program(step_kind(deployment_, decode, size));
+  StepKind kind = step_kind(deployment_, decode, size);
+  kind.keeps_logits = decode && !deployment_.rules.logits_buffer;
+  const StepProgram& recorded = program(kind);
   // Pieces begin their captures themselves and do not empty the cache; torch.cuda.graph does.
   memory_.begin_capture(decode);
   const bool fits = run(recorded, size, !decode);

@@ -49,7 +49,7 @@ class GraphCapture {
   std::int64_t layers_ = 0;
   std::vector<std::int64_t> decode_sizes_;
   // By decode, first on stream, sums that allocate, padding.
-  std::map<std::tuple<bool, bool, bool, std::int64_t>, StepProgram> programs_;
+  std::map<std::tuple<bool, bool, bool, bool, std::int64_t>, StepProgram> programs_;
   bool stream_is_new_ = true;
   bool logits_made_ = false;
   bool modules_loaded_ = false;

@@ -6,6 +6,7 @@
 
 #include "models/fp4_conversion.hpp"
 #include "sim/core/error.hpp"
+#include "sim/engines/sglang/repack.hpp"
 #include "sim/engines/startup_card.hpp"
 
 namespace oomcast::sglang {
@@ -25,18 +26,23 @@ class Builder {
     const std::vector<TensorBytes> tensors = rank_tensors();
     const std::vector<int> ropes = rope_order();
     std::size_t next_rope = 0;
+    const bool has_rope_tables = !of_architecture(deployment_.rules.rope_tables_missing);
     for (const TensorBytes& tensor : tensors) {
       if (tensor.suffix == ".absorbed") {
         continue;  // made afterwards, in two parts
       }
-      if (tensor.rope_table) {
+      if (tensor.rope_table && has_rope_tables) {
         const int rope = next_rope < ropes.size() ? ropes[next_rope] : -1;
         ++next_rope;
         add_rope_table(tensor, rope);
-      } else {
-        const Bytes bytes = tensor.created.value_or(tensor.bytes);
-        if (bytes > Bytes{}) {
-          created_.push_back({add(bytes, ledger_leaf(tensor.leaf)), &tensor});
+      } else if (!tensor.rope_table) {
+        const Bytes bytes = created_bytes(tensor);
+        if (bytes == Bytes{0}) {
+          continue;  // made by a kernel's own layout
+        }
+        created_.push_back({add(bytes, ledger_leaf(tensor.leaf)), &tensor});
+        if (const Bytes unused = unused_zero_points(deployment_, tensor); unused > Bytes{0}) {
+          created_.back().unused = add(unused, Leaf::kModelScales);
         }
       }
     }
@@ -45,23 +51,17 @@ class Builder {
     }
     quantise_online(tensors);
     absorb_mla();
+    repack_weights(deployment_, tape_, created_);
     swizzle_experts(tensors);
+    out_.steps = tape_.take();
     return std::move(out_);
   }
 
  private:
-  struct Created {
-    std::uint32_t tensor;
-    const TensorBytes* source;
-  };
+  using Created = LoadedTensor;
 
-  std::uint32_t add(Bytes bytes, Leaf leaf) {
-    out_.steps.push_back({LoadStep::Kind::kAllocate, next_, bytes, leaf});
-    return next_++;
-  }
-  void free(std::uint32_t tensor) {
-    out_.steps.push_back({LoadStep::Kind::kFree, tensor, {}, Leaf::kModelWeights});
-  }
+  std::uint32_t add(Bytes bytes, Leaf leaf) { return tape_.add(bytes, leaf); }
+  void free(std::uint32_t tensor) { tape_.free(tensor); }
 
   // Online quantisation happens after loading: the tensors are created in 16 bits.
   [[nodiscard]] std::vector<TensorBytes> rank_tensors() const {
@@ -86,6 +86,10 @@ class Builder {
     return order;
   }
 
+  [[nodiscard]] bool of_architecture(const std::vector<std::string>& names) const {
+    return std::find(names.begin(), names.end(), deployment_.model->architecture) != names.end();
+  }
+
   void add_rope_table(const TensorBytes& tensor, int rope) {
     const Leaf leaf = ledger_leaf(tensor.leaf);
     if (rope < 0) {
@@ -94,8 +98,11 @@ class Builder {
     }
     const models::RopeSpec& spec = deployment_.model->ropes.at(static_cast<std::size_t>(rope));
     // Positions of a video run ahead elsewhere: tables are no longer than the text's.
-    const std::int64_t rows =
+    std::int64_t rows =
         spec.multimodal ? spec.table_rows / models::kMultimodalRopeFactor : spec.table_rows;
+    if (of_architecture(deployment_.rules.rope_tables_unscaled)) {
+      rows = spec.max_position;
+    }
     const std::int64_t element =
         deployment_.rules.fp32_rope_tables ? 4 : models::bits_of(deployment_.dtype) / 8;
     const Bytes half{detail::checked_mul(rows, spec.rotary_dim) * 4 / 2};
@@ -173,6 +180,13 @@ class Builder {
     }
   }
 
+  // DeepSeek V3's shared expert may be loaded once for every rank.
+  [[nodiscard]] Bytes created_bytes(const TensorBytes& tensor) const {
+    const Bytes bytes = tensor.created.value_or(tensor.bytes);
+    const bool shared = tensor.name.starts_with("mlp.shared_experts.");
+    return shared ? bytes * deployment_.shared_expert_copies : bytes;
+  }
+
   // ---- MXFP4 experts in the layout of Triton's kernels
 
   struct Sink {
@@ -195,7 +209,7 @@ class Builder {
       const std::vector<const TensorBytes*> replaced = replaced_tensors(tensors, first, end);
       if (swizzle && !replaced.empty()) {
         swizzle_layer(replaced, *swizzle);
-        out_.steps.push_back({LoadStep::Kind::kEmptyCache, 0, {}, Leaf::kModelWeights});
+        tape_.empty_cache();
       }
       first = end;
     }
@@ -251,7 +265,7 @@ class Builder {
   mutable bool online_ = false;
   LoadSequence out_;
   std::vector<Created> created_;
-  std::uint32_t next_ = 0;
+  LoadTape tape_;
 };
 
 }  // namespace
@@ -286,6 +300,23 @@ LoadSequence expert_locations(const Deployment& deployment) {
 
 LoadSequence load_sequence(const Deployment& deployment, int stage) {
   return Builder(deployment, stage).build();
+}
+
+LoadSequence draft_sequence(const Deployment& deployment, int stage) {
+  LoadSequence out;
+  if (!deployment.loads_draft(stage)) {
+    return out;
+  }
+  models::ShardPlan plan = deployment.shard(stage);
+  plan.draft = true;
+  std::uint32_t next = 0;
+  for (const TensorBytes& tensor : models::weights_on_rank(*deployment.model, plan).tensors) {
+    if (tensor.layer >= deployment.model->layer_count() && !tensor.rope_table) {
+      out.steps.push_back(
+          {LoadStep::Kind::kAllocate, next++, tensor.bytes, ledger_leaf(tensor.leaf)});
+    }
+  }
+  return out;
 }
 
 std::int64_t rope_rows_needed(const Deployment& deployment) {

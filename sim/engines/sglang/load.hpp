@@ -36,6 +36,9 @@ LoadSequence expert_locations(const Deployment& deployment);
 // Parameters and buffers; what post-processing adds and takes away.
 LoadSequence load_sequence(const Deployment& deployment, int stage);
 
+// The model's own draft layers, loaded apart; embedding and head are the target's.
+LoadSequence draft_sequence(const Deployment& deployment, int stage);
+
 // Rows that rope tables are extended to before the pools are sized: the context, what drafts may
 // run ahead, a margin of 256, in steps of 128.
 std::int64_t rope_rows_needed(const Deployment& deployment);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/core/error.hpp"
+#include "sim/engines/sglang/compressed_pools.hpp"
 #include "sim/kernels/attention.hpp"
 #include "sim/kernels/preset.hpp"
 
@@ -28,6 +29,7 @@ class List {
       tensors_.push_back({name, formula, "", leaf, bytes});
     }
   }
+  void add(const opgraph::LiveTensor& tensor) { tensors_.push_back(tensor); }
   Tensors take() { return std::move(tensors_); }
 
  private:
@@ -39,9 +41,7 @@ bool windowed(const Deployment& deployment, const KvLayerSpec& layer) {
          (layer.kind == AttentionKind::kSlidingWindow || layer.kind == AttentionKind::kChunked);
 }
 
-bool caches_tokens(const KvLayerSpec& layer) {
-  return !models::has_state(layer.kind) || layer.kind == AttentionKind::kCompressed;
-}
+bool caches_tokens(const KvLayerSpec& layer) { return !models::has_state(layer.kind); }
 
 // Slots are counted from one page on: page 0 takes padded writes.
 Bytes layer_pool(const Deployment& deployment, const CachePlan& plan, const KvLayerSpec& layer) {
@@ -65,6 +65,13 @@ void add_state(List& list, const Deployment& deployment, const CachePlan& plan,
   }
   list.add("convolution states", "L x (slots + 1) x conv", Leaf::kKvPool, conv);
   list.add("recurrent states", "L x (slots + 1) x state", Leaf::kKvPool, recurrent);
+  if (deployment.speculation) {
+    // One for each token that a verification may accept.
+    const std::int64_t drafts = deployment.speculation->draft_tokens * (plan.max_running + 1);
+    const Bytes one{(conv + recurrent).count() / slots};
+    list.add("recurrent states of drafts", "L x (requests + 1) x drafts x state", Leaf::kKvPool,
+             one * drafts);
+  }
 }
 
 void add_layers(List& list, const Deployment& deployment, const CachePlan& plan,
@@ -133,8 +140,14 @@ Tensors pools(const Deployment& deployment, const CachePlan& plan, int stage) {
   if (plan.state_slots > 0) {
     add_state(list, deployment, plan, layers);
   }
-  add_layers(list, deployment, plan, layers, false);
-  add_layers(list, deployment, plan, layers, true);
+  if (has_compressed(*deployment.model)) {
+    for (const opgraph::LiveTensor& tensor : compressed_pools(deployment, plan, stage)) {
+      list.add(tensor);
+    }
+  } else {
+    add_layers(list, deployment, plan, layers, false);
+    add_layers(list, deployment, plan, layers, true);
+  }
   const std::int64_t page = deployment.page_size.count();
   if (plan.window_tokens > Tokens{0}) {
     list.add("full to window slots", "(T + P + 1) x 8", Leaf::kKvMetadata,
@@ -147,8 +160,28 @@ Tensors pools(const Deployment& deployment, const CachePlan& plan, int stage) {
   return list.take();
 }
 
+Tensors draft_pools(const Deployment& deployment, const CachePlan& plan, int stage) {
+  List list;
+  if (deployment.loads_draft(stage) && !has_compressed(*deployment.model)) {
+    for (const KvLayerSpec& layer :
+         models::draft_kv_layers(*deployment.model, deployment.shard(stage))) {
+      if (caches_tokens(layer)) {
+        list.add("KV of a draft layer", "(T + P) x heads x (dk + dv) x e", Leaf::kKvPool,
+                 layer_pool(deployment, plan, layer));
+      }
+    }
+  }
+  return list.take();
+}
+
 Bytes kv_pool_bytes(const Deployment& deployment, const CachePlan& plan, int stage) {
   Bytes sum;
+  if (has_compressed(*deployment.model)) {
+    for (const opgraph::LiveTensor& tensor : compressed_pools(deployment, plan, stage)) {
+      sum += tensor.bytes;
+    }
+    return sum;
+  }
   for (const KvLayerSpec& layer : deployment.kv_layers(stage)) {
     if (caches_tokens(layer)) {
       sum += layer_pool(deployment, plan, layer);
@@ -235,8 +268,16 @@ Tensors decode_inputs(const Deployment& deployment, std::int64_t largest_batch) 
   const Bytes table = Bytes{kInt32} * detail::checked_mul(largest_batch, pages);
   if (deployment.decode_backend == "fa3" || deployment.decode_backend == "fa4" ||
       deployment.decode_backend == "trtllm_mha" || deployment.decode_backend == "flashmla" ||
-      deployment.decode_backend == "trtllm_mla") {
+      deployment.decode_backend == "trtllm_mla" || deployment.decode_backend == "dsa") {
+    if (deployment.decode_backend == "dsa") {
+      list.add(
+          "slot table", "B x C x 4", Leaf::kGraphStaticIo,
+          Bytes{kInt32} * detail::checked_mul(largest_batch, deployment.max_model_len.count()));
+    }
     list.add("page table", "B x ceil(C / P) x 4", Leaf::kGraphStaticIo, table);
+    if (deployment.rules.draft_page_table) {
+      list.add("page table of drafts", "B x ceil(C / P) x 4", Leaf::kGraphStaticIo, table);
+    }
     if (deployment.window_pool) {
       list.add("window page table", "B x ceil(C / P) x 4", Leaf::kGraphStaticIo, table);
     }

@@ -22,6 +22,9 @@ Tensors pools(const Deployment& deployment, const CachePlan& plan, int stage);
 Bytes kv_pool_bytes(const Deployment& deployment, const CachePlan& plan, int stage);
 Bytes state_pool_bytes(const Deployment& deployment, const CachePlan& plan, int stage);
 
+// The caches of the model's own draft layers.
+Tensors draft_pools(const Deployment& deployment, const CachePlan& plan, int stage);
+
 // Attention workspaces and inputs of eager steps, made with the attention backend.
 Tensors attention_workspaces(const Deployment& deployment);
 Tensors input_registry(const Deployment& deployment, const CachePlan& plan);

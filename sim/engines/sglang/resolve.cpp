@@ -10,6 +10,7 @@
 #include "sim/core/error.hpp"
 #include "sim/engines/resolver.hpp"
 #include "sim/engines/sglang/auto_settings.hpp"
+#include "sim/engines/sglang/compressed_pools.hpp"
 #include "sim/engines/sglang/deployment.hpp"
 #include "sim/engines/sglang/expert_parallel.hpp"
 #include "sim/engines/sglang/host_pool.hpp"
@@ -24,6 +25,7 @@ using models::FfnKind;
 constexpr std::int64_t kMostInBatch = std::int64_t{1} << 24;   // tokens or requests of one step
 constexpr std::int64_t kMostCaptured = std::int64_t{1} << 16;  // tokens or requests of one graph
 constexpr std::int64_t kLongest = std::int64_t{1} << 31;
+constexpr std::int64_t kCopiedBeside = 256;  // routed experts of DeepSeek V3 and R1
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -161,6 +163,12 @@ class Resolver : private LaunchResolver<Deployment> {
     if (line().integer("moe-dense-tp-size")) {
       out_.dense_tp = parallel("moe-dense-tp-size");
     }
+    const bool copied =
+        rules().shared_expert_copies && out_.gpu.compute_major >= 9 && !deepep() &&
+        model().architecture == "DeepseekV3ForCausalLM" &&
+        std::any_of(model().layer_kinds.begin(), model().layer_kinds.end(),
+                    [](const auto& layer) { return layer.ffn.experts == kCopiedBeside; });
+    out_.shared_expert_copies = copied ? out_.tp : 1;
     out_.redundant_experts =
         static_cast<int>(bounded("ep-num-redundant-experts", 1 << 16).value_or(0));
     if (out_.ep != 1 && out_.ep != out_.tp) {
@@ -220,7 +228,10 @@ class Resolver : private LaunchResolver<Deployment> {
 
   void limits() {
     out_.max_running = bounded("max-running-requests", kMostInBatch);
-    if (!out_.max_running && out_.speculation) {
+    if (!out_.max_running && has_compressed(model())) {
+      constexpr std::int64_t kCompressedRequests = 256;
+      out_.max_running = kCompressedRequests;
+    } else if (!out_.max_running && out_.speculation) {
       out_.max_running = rules().speculative_requests;
     }
     out_.max_prefill_tokens = Tokens{bounded("max-prefill-tokens", kMostInBatch).value_or(16384)};
@@ -263,12 +274,35 @@ class Resolver : private LaunchResolver<Deployment> {
         line().text("cuda-graph-backend-prefill").value_or("") == "disabled") {
       return false;
     }
-    if (!rules().prefill_graphs_by_default) {
-      return line().on("enable-piecewise-cuda-graph");
+    if (line().given("cuda-graph-backend-prefill") || line().on("enforce-piecewise-cuda-graph")) {
+      return true;
     }
-    // Known before the reserve is computed: pipelines, two-batch overlap, most encoders.
+    switch (rules().prefill_graphs) {
+      case PrefillGraphs::kOnRequest:
+        return line().on("enable-piecewise-cuda-graph");
+      case PrefillGraphs::kPiecewise:
+        return prefill_graphs_suit_the_model() && !refuses_piecewise();
+      case PrefillGraphs::kBreakable:
+        return prefill_graphs_suit_the_model();
+    }
+    return false;
+  }
+
+  // Known before the reserve is computed.
+  [[nodiscard]] bool prefill_graphs_suit_the_model() const {
+    const bool exchanges = dispatch_backend(out_) != "none" || out_.attention_dp > 1;
     return out_.pp == 1 && !line().on("enable-two-batch-overlap") &&
-           (!multimodal_model() || contains(rules().breakable_multimodal, model().family));
+           (!exchanges || rules().prefill_graphs_exchange) &&
+           (!has_mla(model()) || rules().prefill_graphs_mla) &&
+           !contains(rules().prefill_graphs_refused, model().architecture) &&
+           (!multimodal_model() ||
+            contains(rules().prefill_graphs_multimodal, model().architecture));
+  }
+
+  [[nodiscard]] bool refuses_piecewise() const {
+    return out_.role != Role::kMixed || line().on("enable-torch-compile") ||
+           line().on("enable-hierarchical-cache") || line().on("enable-deterministic-inference") ||
+           line().on("enable-symm-mem") || line().on("enable-eplb");
   }
 
   void automatic() {
@@ -295,8 +329,10 @@ class Resolver : private LaunchResolver<Deployment> {
     input.deepep = deepep();
     automatic_ = auto_settings(rules(), input);
     out_.chunk = automatic_.chunk;
-    out_.mem_fraction = line().number("mem-fraction-static").value_or(automatic_.mem_fraction);
-    if (!(out_.mem_fraction > 0) || out_.mem_fraction > 1) {
+    const std::optional<double> fraction = line().number("mem-fraction-static");
+    // SGLang's own may be below 0, which leaves no room for the cache.
+    out_.mem_fraction = fraction.value_or(automatic_.mem_fraction);
+    if (fraction && (!(*fraction > 0) || *fraction > 1)) {
       complain("mem-fraction-static", fmt::format("{}", out_.mem_fraction),
                "above 0 and at most 1");
     }
@@ -387,7 +423,11 @@ class Resolver : private LaunchResolver<Deployment> {
                  "other KV formats are not modelled yet");
       }
       out_.kv_dtype = parsed.value_or(dtype);
-    } else if (model().quantization && model().quantization->kv_cache.rfind("fp8", 0) == 0) {
+    } else if (has_compressed(model()) || (sparse_latents() && out_.gpu.compute_major >= 10)) {
+      out_.kv_dtype = DType::kFloat8;
+    } else if (rules().checkpoint_kv_dtype && model().quantization &&
+               model().quantization->method.starts_with("modelopt") &&
+               model().quantization->kv_cache.starts_with("fp8")) {
       out_.kv_dtype = DType::kFloat8;
       out_.assumptions.emplace_back("kv-cache-dtype auto: the checkpoint asks for fp8");
     }
@@ -423,15 +463,30 @@ class Resolver : private LaunchResolver<Deployment> {
     }
   }
 
+  // DeepSeek V3.2, GLM 5: an indexer chooses among the latents.
+  [[nodiscard]] bool sparse_latents() const {
+    return std::any_of(
+        model().layer_kinds.begin(), model().layer_kinds.end(),
+        [](const models::LayerSpec& layer) { return layer.attention.mla.indexer_heads > 0; });
+  }
+
   [[nodiscard]] std::string default_backend() const {
     const int major = out_.gpu.compute_major;
     const bool plain = !out_.speculation || out_.speculation->topk == 1;
+    if (has_compressed(model())) {
+      return "dsv4";
+    }
+    if (sparse_latents()) {
+      return "dsa";
+    }
     if (has_mla(model())) {
       if (major == 9 && rules().fa3_by_default) {
         return "fa3";
       }
       if (major == 10) {
-        return model().architecture.rfind("DeepseekV3", 0) == 0 ? "trtllm_mla" : "flashinfer";
+        return model().architecture == "DeepseekV3ForCausalLM" && rules().trtllm_mla_by_default
+                   ? "trtllm_mla"
+                   : "flashinfer";
       }
       return "triton";
     }
@@ -448,7 +503,7 @@ class Resolver : private LaunchResolver<Deployment> {
     if (major == 9 && plain && rules().fa3_by_default) {
       return "fa3";
     }
-    if (major == 10 && plain && rules().prefill_graphs_by_default) {
+    if (major == 10 && plain && rules().trtllm_mha_by_default) {
       return "trtllm_mha";
     }
     return sinks ? "triton" : "flashinfer";
@@ -491,6 +546,13 @@ class Resolver : private LaunchResolver<Deployment> {
     out_.decode_backend = line().text("decode-attention-backend").value_or(backend);
     std::int64_t page = line().integer("page-size").value_or(1);
     page = page_of(out_.decode_backend, page_of(out_.prefill_backend, page));
+    if (has_compressed(model())) {
+      constexpr std::int64_t kCompressedPage = 256;
+      page = kCompressedPage;
+    } else if (sparse_latents()) {
+      constexpr std::int64_t kSparsePage = 64;
+      page = kSparsePage;
+    }
     constexpr std::int64_t kLargestPage = 4096;
     if (page > kLargestPage) {
       complain("page-size", std::to_string(page), fmt::format("1 to {}", kLargestPage));
@@ -510,10 +572,12 @@ class Resolver : private LaunchResolver<Deployment> {
           return layer.attention.kind == AttentionKind::kSlidingWindow ||
                  layer.attention.kind == AttentionKind::kChunked;
         });
-    out_.window_pool = windows && rules().hybrid_windows &&
-                       contains(rules().windowed_architectures, model().architecture) &&
-                       !line().on("disable-hybrid-swa-memory");
-    out_.window_ratio = line().number("swa-full-tokens-ratio").value_or(0.8);
+    out_.window_pool = has_compressed(model()) ||
+                       (windows && contains(rules().windowed_architectures, model().architecture) &&
+                        !line().on("disable-hybrid-swa-memory"));
+    out_.window_ratio = line().given("swa-full-tokens-ratio") || !has_compressed(model())
+                            ? line().number("swa-full-tokens-ratio").value_or(0.8)
+                            : 0.1;
     out_.state_ratio = line().number("mamba-full-memory-ratio").value_or(0.9);
     out_.state_slots = bounded("max-mamba-cache-size", kMostInBatch);
     if (has_recurrent_state(model())) {
@@ -529,9 +593,8 @@ class Resolver : private LaunchResolver<Deployment> {
     constexpr std::int64_t kBase = 3;
     const std::string strategy = line().text("mamba-scheduler-strategy").value_or("auto");
     out_.slots_per_request = kBase;
-    // 0.5.23 tracks states in extra buffers by itself.
     const bool extra = strategy.rfind("extra_buffer", 0) == 0 ||
-                       (strategy == "auto" && rules().state_padding_slot);
+                       (strategy == "auto" && rules().extra_state_buffer);
     if (extra) {
       out_.slots_per_request += strategy == "extra_buffer_lazy" || !out_.overlap ? 1 : 2;
     }
@@ -566,9 +629,9 @@ class Resolver : private LaunchResolver<Deployment> {
     if (decode_graphs_wanted() && out_.role != Role::kPrefill) {
       out_.decode_sizes = given_sizes({"cuda-graph-bs", "cuda-graph-bs-decode"});
       if (out_.decode_sizes.empty()) {
-        out_.decode_sizes = decode_capture_sizes(rules().capture_list, automatic_.decode_max,
-                                                 out_.speculation.has_value(),
-                                                 !line().on("disable-cuda-graph-padding"));
+        out_.decode_sizes = decode_capture_sizes(
+            rules().capture_list, {automatic_.decode_max, automatic_.decode_of_card},
+            out_.speculation.has_value(), !line().on("disable-cuda-graph-padding"));
       }
     }
     if (prefill_graphs_wanted() && out_.role != Role::kDecode && all_layers_attend()) {

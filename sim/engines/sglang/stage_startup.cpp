@@ -26,6 +26,18 @@ comm::NcclSettings nccl_settings(const Deployment& deployment) {
   return settings;
 }
 
+// What has been measured of a communicator beyond what is modelled.
+Buffer rest_of_communicator(const Deployment& deployment, const comm::RankGroup& group) {
+  const std::string_view link = group.link == comm::Link::kPcie ? "pcie" : "nvswitch";
+  const auto& rows = deployment.rules.communicator_rests;
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const CommunicatorRest& one) {
+    return one.link == link && (one.compute == 0 || one.compute == deployment.gpu.compute_major);
+  });
+  const Bytes bytes = row == rows.end() ? Bytes{0} : row->base + row->peer * (group.ranks - 1);
+  return {"communicator beyond ring and tree", "measured", bytes, Lifetime::kPersistent,
+          Backing::kDriver};
+}
+
 std::vector<Buffer> communicator_buffers(const Deployment& deployment) {
   std::vector<Buffer> buffers;
   for (const int ranks : {deployment.tp, deployment.pp}) {
@@ -41,8 +53,9 @@ std::vector<Buffer> communicator_buffers(const Deployment& deployment) {
     setup.engine.engine = comm::Engine::kSglang;
     setup.engine.version = deployment.launch.version;
     setup.custom = deployment.custom_all_reduce;
-    append(buffers,
-           comm::tensor_group_buffers(comm::group_on_node(deployment.gpu, deployment.tp), setup));
+    const comm::RankGroup group = comm::group_on_node(deployment.gpu, deployment.tp);
+    append(buffers, comm::tensor_group_buffers(group, setup));
+    buffers.push_back(rest_of_communicator(deployment, group));
   }
   return buffers;
 }
@@ -118,7 +131,14 @@ bool StageStartup::load() {
   }
   state_.after_load = measured_free();
   state_.weights = before - state_.after_load;
-  return card_.end();
+  return (!deployment_.rules.draft_before_pool || load_draft()) && card_.end();
+}
+
+bool StageStartup::load_draft() {
+  const LoadSequence draft = draft_sequence(deployment_, state_.stage);
+  return std::all_of(draft.steps.begin(), draft.steps.end(), [this](const LoadStep& step) {
+    return card_.allocate(step.leaf, step.bytes);
+  });
 }
 
 bool StageStartup::size_pools() {
@@ -179,7 +199,9 @@ bool StageStartup::kv() {
   state_.kv_pool = kv_pool_bytes(deployment_, state_.plan, state_.stage);
   state_.state_pool = state_pool_bytes(deployment_, state_.plan, state_.stage);
   state_.after_pool = measured_free();
-  return card_.end();
+  return (!deployment_.rules.draft_before_pool ||
+          card_.allocate_all(draft_pools(deployment_, state_.plan, state_.stage))) &&
+         card_.end();
 }
 
 // The dispatcher makes its buffer with the first forward pass: the first capture, else the warm-up.
@@ -227,6 +249,11 @@ bool StageStartup::capture() {
 bool StageStartup::warm_up() {
   card_.begin("warmup");
   if (deployment_.decode_sizes.empty() && !exchange_buffers()) {
+    return false;
+  }
+  // Older releases start the draft once the target is ready, out of what the pools left.
+  if (!deployment_.rules.draft_before_pool &&
+      (!load_draft() || !card_.allocate_all(draft_pools(deployment_, state_.plan, state_.stage)))) {
     return false;
   }
   state_.at_end = state_.memory.ledger().device_free();

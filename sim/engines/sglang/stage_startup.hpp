@@ -65,6 +65,7 @@ class StageStartup {
 
   // Pieces of phases.
   bool run(const LoadSequence& sequence);
+  bool load_draft();
   bool extend_rope_tables();
   bool host_tier();
 

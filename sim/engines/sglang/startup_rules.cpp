@@ -1,5 +1,7 @@
 #include "sim/engines/sglang/startup_rules.hpp"
 
+#include <algorithm>
+
 #include "models/data.hpp"
 #include "sim/engines/version_rows.hpp"
 
@@ -14,12 +16,6 @@ class Rows : public VersionRows {
  public:
   using VersionRows::VersionRows;
 
-  [[nodiscard]] std::vector<std::string> names(const char* section, const char* key) const {
-    const auto view = file().object(section);
-    return view ? view->texts(key).value_or(std::vector<std::string>{})
-                : std::vector<std::string>{};
-  }
-
   [[nodiscard]] std::vector<ExpertPadding> expert_padding() const {
     std::vector<ExpertPadding> out;
     const auto section = file().object("tuned_expert_padding");
@@ -33,6 +29,19 @@ class Rows : public VersionRows {
     return out;
   }
 
+  [[nodiscard]] std::vector<CommunicatorRest> communicator_rests() const {
+    std::vector<CommunicatorRest> out;
+    const auto section = file().object("communicator_rest");
+    const Json* rows = section ? section->find("rows") : nullptr;
+    for (const Json& row : rows != nullptr && rows->is_array() ? *rows : Json::array()) {
+      const JsonView view(row, source(), "communicator_rest.rows", problems());
+      out.push_back({view.text("link").value_or(""), view.integer("compute", 0, kMost).value_or(0),
+                     kMiB * view.integer("mib", 0, kMost).value_or(0),
+                     kMiB * view.integer("peer_mib", 0, kMost).value_or(0)});
+    }
+    return out;
+  }
+
   [[nodiscard]] std::vector<MemoryClass> memory_classes() const {
     std::vector<MemoryClass> out;
     for (const Json& row : list("memory_classes")) {
@@ -42,6 +51,7 @@ class Rows : public VersionRows {
       one.chunk = view.integer("chunk", 1, kMost).value_or(one.chunk);
       one.decode = view.integer("decode", 1, kMost).value_or(one.decode);
       one.decode_tp4 = view.integer("decode_tp4", 1, kMost).value_or(one.decode_tp4);
+      one.decode_groups = view.integer("decode_groups", 1, kMost);
       one.reserve_gib = view.number("reserve_gib").value_or(0);
       one.reserve_rank_gib = view.number("reserve_rank_gib").value_or(0);
       out.push_back(one);
@@ -49,6 +59,33 @@ class Rows : public VersionRows {
     if (out.empty()) {
       complain("rules.memory_classes", "at least one class");
       out.emplace_back();
+    }
+    return out;
+  }
+
+  [[nodiscard]] std::vector<LargeCard> large_cards() const {
+    std::vector<LargeCard> out;
+    for (const Json& row : list("large_cards")) {
+      const JsonView view(row, source(), "rules.large_cards", problems());
+      LargeCard one;
+      one.above_mib = view.integer("above_mib", 1, kMost).value_or(kMost);
+      one.fraction = view.number("fraction").value_or(0);
+      one.reserve_mib = view.integer("reserve_mib", 0, kMost).value_or(0);
+      one.speculative_reserve_mib =
+          view.integer("speculative_reserve_mib", 0, kMost).value_or(one.reserve_mib);
+      out.push_back(one);
+    }
+    return out;
+  }
+
+  [[nodiscard]] std::vector<std::string> texts(const char* key) const {
+    std::vector<std::string> out;
+    for (const Json& one : list(key)) {
+      if (!one.is_string()) {
+        complain(std::string("rules.") + key, "a list of texts");
+        break;
+      }
+      out.push_back(one.get<std::string>());
     }
     return out;
   }
@@ -86,6 +123,7 @@ StartupRules read_rules(const Version& version) {
                                                           {"by_class", FractionRule::kByClass},
                                                           {"by_use", FractionRule::kByUse}});
   rules.fraction_by_ranks = read.fraction_by_ranks();
+  rules.large_cards = read.large_cards();
   rules.fraction_unknown_card = read.number("fraction_unknown_card");
   rules.classes = read.memory_classes();
   rules.capture_list = read.choice<CaptureList>(
@@ -94,10 +132,20 @@ StartupRules read_rules(const Version& version) {
   rules.decode_cut_to_requests = read.boolean("decode_cut_to_requests");
   rules.speculative_reserve = kMiB * read.integer("speculative_reserve_mib");
   rules.standalone_reserve = kMiB * read.integer("standalone_reserve_mib");
-  rules.prefill_graphs_by_default = read.boolean("prefill_graphs_by_default");
+  rules.prefill_graphs =
+      read.choice<PrefillGraphs>("prefill_graphs", {{"on_request", PrefillGraphs::kOnRequest},
+                                                    {"piecewise", PrefillGraphs::kPiecewise},
+                                                    {"breakable", PrefillGraphs::kBreakable}});
+  rules.prefill_graphs_mla = read.boolean("prefill_graphs_mla");
+  rules.prefill_graphs_exchange = read.boolean("prefill_graphs_exchange");
+  rules.prefill_graphs_multimodal = read.texts("prefill_graphs_multimodal");
+  rules.prefill_graphs_refused = read.texts("prefill_graphs_refused");
   rules.prefill_reserve = read.choice<PrefillReserve>(
-      "prefill_graph_reserve", {{"tokens_after_floor", PrefillReserve::kTokensAfterFloor},
+      "prefill_graph_reserve", {{"none", PrefillReserve::kNone},
+                                {"tokens_after_floor", PrefillReserve::kTokensAfterFloor},
                                 {"per_size", PrefillReserve::kPerSize}});
+  rules.prefill_reserve_divisor =
+      std::max<std::int64_t>(1, read.integer("prefill_reserve_divisor"));
   rules.mla_graph_reserve = kMiB * read.integer("mla_graph_reserve_mib");
   rules.prefill_max_mla = read.integer("prefill_max_mla");
   rules.disaggregated_activation = read.boolean("disaggregated_activation");
@@ -107,17 +155,35 @@ StartupRules read_rules(const Version& version) {
   rules.draft_before_pool = read.boolean("draft_before_pool");
   rules.unequal_values_in_cell = read.boolean("unequal_values_in_cell");
   rules.sparse_fp8_row = read.boolean("sparse_fp8_row");
-  rules.hybrid_windows = read.boolean("hybrid_windows");
   rules.window_split_by_bytes = read.boolean("window_split_by_bytes");
+  rules.compressed = read.choice<CompressedBudget>("compressed_budget",
+                                                   {{"by_tokens", CompressedBudget::kByTokens},
+                                                    {"by_requests", CompressedBudget::kByRequests},
+                                                    {"by_pages", CompressedBudget::kByPages}});
+  rules.draft_states =
+      read.choice<DraftStates>("draft_states", {{"per_slot", DraftStates::kPerSlot},
+                                                {"per_request", DraftStates::kPerRequest},
+                                                {"shared", DraftStates::kShared}});
+  rules.window_pool_capped = read.boolean("window_pool_capped");
   rules.state_padding_slot = read.boolean("state_padding_slot");
   rules.request_padding_row = read.boolean("request_padding_row");
   rules.pool_caps_given_requests = read.boolean("pool_caps_given_requests");
   rules.speculative_requests = read.integer("speculative_requests");
+  rules.logits_buffer = read.boolean("logits_buffer");
+  rules.draft_page_table = read.boolean("draft_page_table");
+  rules.shared_expert_copies = read.boolean("shared_expert_copies");
   rules.input_registry = read.boolean("input_registry");
   rules.shared_kv_storage = read.boolean("shared_kv_storage");
   rules.fp4_canonical_layout = read.boolean("fp4_canonical_layout");
   rules.fp4_pads_scales = read.boolean("fp4_pads_scales");
+  rules.checkpoint_kv_dtype = read.boolean("checkpoint_kv_dtype");
+  rules.repacked_scales =
+      read.choice<RepackedScales>("repacked_scales", {{"none", RepackedScales::kNone},
+                                                      {"deepseek", RepackedScales::kDeepseek},
+                                                      {"linear", RepackedScales::kLinear}});
   rules.fp32_rope_tables = read.boolean("fp32_rope_tables");
+  rules.rope_tables_unscaled = read.texts("rope_tables_unscaled");
+  rules.rope_tables_missing = read.texts("rope_tables_missing");
   rules.rope_tables_extended = read.boolean("rope_tables_extended");
   rules.expert_locations = read.boolean("expert_locations");
   rules.quoted_self = read.boolean("quoted_self");
@@ -126,11 +192,14 @@ StartupRules read_rules(const Version& version) {
   rules.host_pool_covers_device = read.boolean("host_pool_covers_device");
   rules.host_write_staging = read.boolean("host_write_staging");
   rules.host_pool_auto_size = read.boolean("host_pool_auto_size");
+  rules.trtllm_mha_by_default = read.boolean("trtllm_mha_by_default");
+  rules.trtllm_mla_by_default = read.boolean("trtllm_mla_by_default");
+  rules.extra_state_buffer = read.boolean("extra_state_buffer");
   rules.torch = read.version("torch");
   rules.step_costs = read.step_costs();
-  rules.windowed_architectures = read.names("windowed_architectures", "names");
-  rules.breakable_multimodal = read.names("breakable_multimodal", "families");
+  rules.windowed_architectures = read.texts("windowed_architectures");
   rules.expert_padding = read.expert_padding();
+  rules.communicator_rests = read.communicator_rests();
   read_measured(read, rules);
   problems.raise_if_any();
   return rules;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,18 +21,50 @@ enum class FractionRule { kByRanks, kByClass, kByUse };
 // Batch sizes of decode graphs.
 enum class CaptureList { kStepsOf8, kWidening };
 
+// When prefills are captured, unless flags say so: never; in pieces that torch.compile cuts; in
+// pieces cut at attention, with fewer exceptions.
+enum class PrefillGraphs { kOnRequest, kPiecewise, kBreakable };
+
 // What captured prefills add to the reserve.
-enum class PrefillReserve { kTokensAfterFloor, kPerSize };
+enum class PrefillReserve { kNone, kTokensAfterFloor, kPerSize };
+
+// What DeepSeek V4's budget counts: everything by the token; states of coarse entries by the
+// request; the window pool by requests as well, and pages with their padding.
+enum class CompressedBudget { kByTokens, kByRequests, kByPages };
 
 // Defaults by the memory that nvidia-smi prints.
 struct MemoryClass {
   std::int64_t below_mib = std::numeric_limits<std::int64_t>::max();
   std::int64_t chunk = 8192;
-  std::int64_t decode = 256;      // largest captured batch
-  std::int64_t decode_tp4 = 256;  // ... from four tensor-parallel ranks on
-  double reserve_gib = 0;         // kByClass
-  double reserve_rank_gib = 0;    // and for each rank
+  std::int64_t decode = 256;                  // largest captured batch
+  std::int64_t decode_tp4 = 256;              // ... from four tensor-parallel ranks on
+  std::optional<std::int64_t> decode_groups;  // ... with attention groups
+  double reserve_gib = 0;                     // kByClass
+  double reserve_rank_gib = 0;                // and for each rank
 };
+
+// kByRanks: cards with more memory than this have a fraction of their own.
+struct LargeCard {
+  std::int64_t above_mib = 0;
+  double fraction = 0;  // 0: what the reserve leaves
+  std::int64_t reserve_mib = 0;
+  std::int64_t speculative_reserve_mib = 0;
+};
+
+// What an NCCL communicator takes beyond the buffers of its ring and tree.
+struct CommunicatorRest {
+  std::string link;
+  std::int64_t compute = 0;  // major compute capability; 0: any
+  Bytes base;
+  Bytes peer;  // for each other rank
+};
+
+// What drafts add to recurrent states: as many states again in each slot; states of the most
+// requests, held back; the same, solved for together with the slots.
+enum class DraftStates { kPerSlot, kPerRequest, kShared };
+
+// Whose FP8 blocks get packed scales on compute capability 10.
+enum class RepackedScales { kNone, kDeepseek, kLinear };
 
 // A tuned configuration of the expert kernel whose rows are padded.
 struct ExpertPadding {
@@ -45,16 +78,22 @@ struct ExpertPadding {
 struct StartupRules {
   FractionRule fraction = FractionRule::kByUse;
   std::vector<std::pair<std::int64_t, double>> fraction_by_ranks;  // from so many ranks on
+  std::vector<LargeCard> large_cards;                              // ascending
   double fraction_unknown_card = 0.88;
   std::vector<MemoryClass> classes;
   CaptureList capture_list = CaptureList::kWidening;
   bool decode_cut_to_requests = false;
   Bytes speculative_reserve;
   Bytes standalone_reserve;
-  bool prefill_graphs_by_default = false;
+  PrefillGraphs prefill_graphs = PrefillGraphs::kOnRequest;
+  bool prefill_graphs_mla = true;
+  bool prefill_graphs_exchange = false;  // also with experts on other ranks, and attention groups
+  std::vector<std::string> prefill_graphs_multimodal;  // architectures
+  std::vector<std::string> prefill_graphs_refused;
   PrefillReserve prefill_reserve = PrefillReserve::kPerSize;
-  Bytes mla_graph_reserve;           // instead of the reserve by size; 0: none
-  std::int64_t prefill_max_mla = 0;  // tokens of the largest captured prefill
+  std::int64_t prefill_reserve_divisor = 4;  // kTokensAfterFloor
+  Bytes mla_graph_reserve;                   // instead of the reserve by size; 0: none
+  std::int64_t prefill_max_mla = 0;          // tokens of the largest captured prefill
   bool disaggregated_activation = false;
   Bytes deepep_reserve;
   bool multimodal_factor = false;
@@ -62,17 +101,27 @@ struct StartupRules {
   bool draft_before_pool = false;  // draft weights lower the budget, and its KV is in the cell
   bool unequal_values_in_cell = false;
   bool sparse_fp8_row = false;
-  bool hybrid_windows = false;  // windowed layers may have a pool of their own
   bool window_split_by_bytes = false;
+  CompressedBudget compressed = CompressedBudget::kByPages;
+  DraftStates draft_states = DraftStates::kShared;
+  bool window_pool_capped = false;  // where no prefix is kept, by the requests asked for
   bool state_padding_slot = false;  // counted in the budget; allocated in any case
   bool request_padding_row = false;
   bool pool_caps_given_requests = false;
   std::int64_t speculative_requests = 48;
-  bool input_registry = false;     // 48 B of inputs for each pool token
-  bool shared_kv_storage = false;  // K and V of a layer are one allocation
+  bool logits_buffer = true;          // one for all graphs; else each keeps its own
+  bool draft_page_table = false;      // fa3's, whether there is a draft or not
+  bool shared_expert_copies = false;  // DeepSeek V3's shared expert runs as routed ones, one a rank
+  bool input_registry = false;        // 48 B of inputs for each pool token
+  bool shared_kv_storage = false;     // K and V of a layer are one allocation
+  bool checkpoint_kv_dtype = false;   // ModelOpt's alone
+  RepackedScales repacked_scales = RepackedScales::kNone;
   bool fp4_canonical_layout = false;  // of gpt-oss' experts on Hopper: that of triton_kernels 3.8
   bool fp4_pads_scales = false;       // each 128 inputs have all their scales
   bool fp32_rope_tables = true;
+  // Architectures whose tables ignore the scaling of positions, or that compute angles each step.
+  std::vector<std::string> rope_tables_unscaled;
+  std::vector<std::string> rope_tables_missing;
   bool rope_tables_extended = false;  // to the context length and a margin, before sizing
   bool expert_locations = false;
   bool quoted_self = false;            // in the text of an error
@@ -81,12 +130,15 @@ struct StartupRules {
   bool host_pool_covers_device = false;  // or the start ends
   bool host_write_staging = false;       // host pools in page order by default
   bool host_pool_auto_size = false;      // the default ratio is lowered to what the host has
+  bool trtllm_mha_by_default = false;    // on compute capability 10
+  bool trtllm_mla_by_default = false;
+  bool extra_state_buffer = false;  // recurrent states are tracked in buffers of their own
   Version torch;
   StepCosts step_costs;
 
   std::vector<std::string> windowed_architectures;
-  std::vector<std::string> breakable_multimodal;  // families
   std::vector<ExpertPadding> expert_padding;
+  std::vector<CommunicatorRest> communicator_rests;
 
   // Measured quantities, with the uncertainty the file states.
   Bytes graph_node;

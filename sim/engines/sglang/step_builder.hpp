@@ -91,6 +91,8 @@ class StepBuilder {
 
   void per_layer_inputs();
   void logits();
+  // Where the next step, or a graph's user, finds them.
+  void leave_logits(TensorId rows);
 
   const Deployment& deployment_;
   const models::ModelSpec& model_;

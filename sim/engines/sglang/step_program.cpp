@@ -97,7 +97,7 @@ void StepBuilder::logits() {
   const std::int64_t own = div_ceil(align_up(model_.vocabulary, 64), ranks);
   TensorId rows = graph_.make(head, per_token("logits", "B x V/tp x b", own, Leaf::kRuntimeLogits));
   if (ranks == 1) {
-    op("copy to the logits buffer", {rows});
+    leave_logits(rows);
     return;
   }
   const auto whole = [&](const char* name) {
@@ -106,7 +106,19 @@ void StepBuilder::logits() {
   const Variable partial(graph_, rows);
   const Variable gathered(graph_, apply("all_gather", {rows}, whole("logits, rank by rank")));
   rows = apply("transpose", {*gathered}, whole("logits of all ranks"));
-  op("copy to the logits buffer", {rows});
+  leave_logits(rows);
+}
+
+void StepBuilder::leave_logits(TensorId rows) {
+  if (deployment_.rules.logits_buffer) {
+    op("copy to the logits buffer", {rows});
+    return;
+  }
+  constexpr Bytes kFloat{4};
+  TensorInfo own = bytes_per_token("logits, fp32", "B x V x 4", kFloat * model_.vocabulary,
+                                   Leaf::kRuntimeLogits);
+  own.kept = kind_.keeps_logits;
+  apply("to fp32", {rows}, std::move(own));
 }
 
 // Embeddings that every layer has for itself (Gemma 3n and 4): looked up, projected and added up

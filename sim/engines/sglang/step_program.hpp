@@ -17,6 +17,7 @@ struct StepKind {
   bool first_on_stream = false;  // cuBLAS makes its workspace for this stream
   // Sums over ranks allocate their result; large ones work in place.
   bool sums_allocate = false;
+  bool keeps_logits = false;  // a graph of a release without a buffer for all of them
   // Rows that a tuned expert kernel pads each expert's part to; 0: none.
   std::int64_t expert_padding = 0;
 

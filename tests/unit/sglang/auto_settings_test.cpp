@@ -41,7 +41,7 @@ TEST_P(CardTable, FractionsAndSizes) {
   const StartupRules rules = startup_rules_for(kNewest);
   const auto decodes = [&](std::int64_t tp) {
     const AutoSettings settings = auto_settings(rules, on_card(row.mib, tp));
-    return decode_capture_sizes(rules.capture_list, settings.decode_max, false, true).size();
+    return decode_capture_sizes(rules.capture_list, {settings.decode_max, 0}, false, true).size();
   };
   EXPECT_EQ(decodes(1), row.decodes_tp1);
   EXPECT_EQ(decodes(4), row.decodes_tp4);
@@ -90,6 +90,13 @@ TEST(AutoSettings, OlderReleases) {
   // By ranks alone.
   EXPECT_DOUBLE_EQ(fraction(on_card(kH100), Version{{0, 4, 4}}), .88);
   EXPECT_DOUBLE_EQ(fraction(on_card(kH100, 8), Version{{0, 4, 6}}), .81);
+  // Large cards: all but 13 or 18 GiB, or a share.
+  constexpr std::int64_t kH200 = 143771;
+  EXPECT_DOUBLE_EQ(fraction(on_card(kH200, 8), Version{{0, 4, 5}}), .81);
+  EXPECT_DOUBLE_EQ(fraction(on_card(kH200, 8), Version{{0, 4, 6}}), (143771 - 13312) / 143771.0);
+  EXPECT_DOUBLE_EQ(fraction(on_card(kH200, 8), Version{{0, 4, 7}}), (143771 - 18432) / 143771.0);
+  EXPECT_DOUBLE_EQ(fraction(on_card(97871, 8), Version{{0, 4, 7}}), .88);
+  EXPECT_DOUBLE_EQ(fraction(on_card(183359, 8), Version{{0, 4, 7}}), .79);
   // By class: (24564 - 2.9 x 1024) / 24564 = 0.8791, (81559 - 10 x 1024) / 81559 = 0.8744.
   EXPECT_DOUBLE_EQ(fraction(on_card(24564), Version{{0, 4, 9}}), .879);
   EXPECT_DOUBLE_EQ(fraction(on_card(kH100), Version{{0, 5, 0}}), .874);
@@ -103,14 +110,21 @@ TEST(AutoSettings, OlderReleases) {
 }
 
 TEST(CaptureSizes, WidenAndEndAtTheLargest) {
-  EXPECT_EQ(decode_capture_sizes(CaptureList::kWidening, 8, false, true),
+  EXPECT_EQ(decode_capture_sizes(CaptureList::kWidening, {8, 0}, false, true),
             (std::vector<std::int64_t>{1, 2, 4, 8}));
-  EXPECT_EQ(decode_capture_sizes(CaptureList::kWidening, 13, false, true),
+  EXPECT_EQ(decode_capture_sizes(CaptureList::kWidening, {13, 0}, false, true),
             (std::vector<std::int64_t>{1, 2, 4, 8, 12, 13}));
-  EXPECT_EQ(decode_capture_sizes(CaptureList::kWidening, 3, false, false),
+  EXPECT_EQ(decode_capture_sizes(CaptureList::kWidening, {3, 0}, false, false),
             (std::vector<std::int64_t>{1, 2, 3}));
-  EXPECT_EQ(decode_capture_sizes(CaptureList::kWidening, 12, true, true),
+  EXPECT_EQ(decode_capture_sizes(CaptureList::kWidening, {12, 0}, true, true),
             (std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 10, 12}));
+  // Once, a list for the card, cut or lengthened by 16s to the batch asked for.
+  EXPECT_EQ(decode_capture_sizes(CaptureList::kStepsOf8, {20, 160}, false, true),
+            (std::vector<std::int64_t>{1, 2, 4, 8, 16}));
+  const std::vector<std::int64_t> longer =
+      decode_capture_sizes(CaptureList::kStepsOf8, {200, 160}, false, true);
+  EXPECT_EQ(std::vector<std::int64_t>(longer.end() - 3, longer.end()),
+            (std::vector<std::int64_t>{160, 176, 192}));
   EXPECT_EQ(prefill_capture_sizes(64),
             (std::vector<std::int64_t>{4, 8, 12, 16, 20, 24, 28, 32, 48, 64}));
 }

@@ -100,6 +100,20 @@ TEST(CachePlan, WindowsTakeTheirRatio) {
   EXPECT_TRUE(std::holds_alternative<CacheRefusal>(cache_plan(deployment, sizes, tight)));
 }
 
+TEST(CachePlan, CappedWindowsAreWhatIsMissing) {
+  Deployment deployment = plain();
+  deployment.window_pool = true;
+  CacheSizes sizes = cells(100);
+  sizes.window_token = 50;
+  sizes.window_layers = 1;
+  sizes.window = Tokens{128};
+  sizes.window_cap = Tokens{1000};
+  sizes.fixed = Bytes{7};
+  const auto refused = cache_plan(deployment, sizes, CacheBudget{Bytes{40'000}, 0});
+  ASSERT_TRUE(std::holds_alternative<CacheRefusal>(refused));
+  EXPECT_EQ(std::get<CacheRefusal>(refused).short_by, Bytes{1000 * 50 + 100 + 7 - 40'000});
+}
+
 TEST(CachePlan, StatesComeFirst) {
   Deployment deployment = plain();
   deployment.slots_per_request = 5;

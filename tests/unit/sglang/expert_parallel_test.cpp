@@ -27,7 +27,7 @@ Deployment deployment(const std::string& flags, const std::string& environment =
 }
 
 constexpr const char* kPrefill =
-    "--tp 32 --dp 32 --disaggregation-mode prefill --deepep-mode normal "
+    "--tp 32 --dp 32 --disaggregation-mode prefill --deepep-mode normal --mem-fraction-static 0.85 "
     "--ep-num-redundant-experts 32";
 constexpr const char* kDecode =
     "--tp 72 --dp 72 --disaggregation-mode decode --deepep-mode low_latency "

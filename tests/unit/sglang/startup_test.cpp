@@ -85,6 +85,32 @@ TEST(Startup, GraphsOffTakeNoPool) {
   EXPECT_FALSE(startup.report.cudagraph.has_value());
 }
 
+TEST(Startup, GraphsOnceKeptTheirOwnLogits) {
+  const auto drop = [](bool buffer) {
+    Deployment at = deployment(kLlama, "--mem-fraction-static 0.8", "H100-80GB", "0.4.9");
+    at.rules.logits_buffer = buffer;
+    return simulate_startup(at).stages.front().decode_drop;
+  };
+  // Batches 1, 2, 4, 8, 16 .. 160 add up to 1687; the buffer holds the largest.
+  const std::int64_t more = (1687 - 160) * 128256LL * 4;
+  const Bytes difference = drop(false) - drop(true) - Bytes{more};
+  EXPECT_LT(difference.count() < 0 ? Bytes{0} - difference : difference, 48 * kMiB);
+}
+
+TEST(Startup, DraftsAreLoadedBeforeOrAfterThePools) {
+  constexpr const char* kDraft =
+      "--tp 8 --mem-fraction-static 0.8 --speculative-algorithm EAGLE "
+      "--speculative-num-steps 1 --speculative-eagle-topk 1 --speculative-num-draft-tokens 2";
+  constexpr const char* kModel = "deepseek-ai/DeepSeek-V3";
+  constexpr const char* kAlone = "--tp 8 --mem-fraction-static 0.8 --max-running-requests 48";
+  const auto tokens = [](const char* flags, const char* version) {
+    return *simulate_startup(deployment(kModel, flags, "H200", version)).report.kv_tokens;
+  };
+  EXPECT_EQ(tokens(kDraft, "0.5.13"), tokens(kAlone, "0.5.13"));
+  // 1.6 GiB of weights and a 62nd layer less.
+  EXPECT_LT(tokens(kDraft, "0.5.14"), tokens(kAlone, "0.5.14") * 61 / 62);
+}
+
 TEST(Startup, LongRequestTableEndsIt) {
   // 2049 rows of 10,485,764 positions: 80 GiB.
   const Startup startup =

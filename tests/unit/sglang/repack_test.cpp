@@ -1,0 +1,95 @@
+// What loading adds and takes away, and the tables it makes.
+#include "sim/engines/sglang/repack.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "models/catalog.hpp"
+
+namespace oomcast::sglang {
+namespace {
+
+Deployment on_card(const std::string& model, const std::string& gpu, const std::string& version) {
+  launch::LaunchOptions options;
+  options.engine_version = version;
+  launch::Launch line = launch::parse_launch("sglang serve --model-path " + model, options);
+  return resolve(std::move(line), std::make_shared<models::ModelSpec>(models::catalog_model(model)),
+                 models::find_gpu(gpu), CardState{}, Assumed{});
+}
+
+Bytes live(const std::vector<LoadStep>& steps, Leaf leaf) {
+  std::map<std::uint32_t, Bytes> held;
+  for (const LoadStep& step : steps) {
+    if (step.kind == LoadStep::Kind::kFree) {
+      held.erase(step.tensor);
+    } else if (step.leaf == leaf) {
+      held[step.tensor] = step.bytes;
+    }
+  }
+  Bytes sum;
+  for (const auto& [tensor, bytes] : held) {
+    sum += bytes;
+  }
+  return sum;
+}
+
+Bytes loaded(const std::string& model, const std::string& gpu, const std::string& version,
+             Leaf leaf) {
+  return live(load_sequence(on_card(model, gpu, version), 0).steps, leaf);
+}
+
+TEST(Repack, BlackwellScalesEveryRow) {
+  constexpr const char* kModel = "Qwen/Qwen3-8B-FP8";
+  // 36 layers of attention (4096 x 6144, 4096 x 4096) and FFN (3 x 4096 x 12288), a byte for 128.
+  const Bytes rows{36LL * 4096 * (6144 + 4096 + 3 * 12288) / 128};
+  const Bytes cache{36LL * 16};  // scales of K and V
+  EXPECT_EQ(loaded(kModel, "B200", "0.5.6", Leaf::kModelScales), rows + cache);
+  EXPECT_EQ(loaded(kModel, "B200", "0.5.5", Leaf::kModelScales), Bytes{rows.count() / 32} + cache);
+  EXPECT_EQ(loaded(kModel, "H100-80GB", "0.5.6", Leaf::kModelScales),
+            Bytes{rows.count() / 32} + cache);
+  EXPECT_EQ(loaded(kModel, "B200", "0.5.6", Leaf::kModelWeights),
+            loaded(kModel, "B200", "0.5.5", Leaf::kModelWeights));
+  EXPECT_EQ(loaded(kModel, "B200", "0.5.6", Leaf::kRuntimeIntermediates), Bytes{0});
+}
+
+TEST(Repack, MarlinCopiesAndDropsZeroPoints) {
+  models::ModelSpec model;
+  model.quantization.emplace();
+  model.quantization->method = "gptq";
+  model.quantization->weight_bits = 8;
+  model.quantization->group_size = 128;
+  Deployment deployment;
+  deployment.model = std::make_shared<models::ModelSpec>(model);
+  deployment.gpu.compute_major = 8;
+  const models::TensorBytes weight{
+      .name = "mlp.down_proj.weight", .layer = 0, .bytes = Bytes{4096}};
+  const models::TensorBytes scale{.name = weight.name,
+                                  .suffix = "_scale",
+                                  .layer = 0,
+                                  .leaf = models::WeightLeaf::kScales,
+                                  .bytes = Bytes{64}};
+  // 32 groups: as many zero points of a byte.
+  EXPECT_EQ(unused_zero_points(deployment, scale), Bytes{32});
+  LoadTape tape;
+  std::vector<LoadedTensor> tensors = {{tape.add(weight.bytes, Leaf::kModelWeights), &weight},
+                                       {tape.add(scale.bytes, Leaf::kModelScales), &scale}};
+  tensors.back().unused = tape.add(Bytes{32}, Leaf::kModelScales);
+  repack_weights(deployment, tape, tensors);
+  EXPECT_EQ(tensors.front().tensor, 3U) << "a copy";
+  const std::vector<LoadStep> steps = tape.take();
+  EXPECT_EQ(live(steps, Leaf::kModelWeights), Bytes{4096});
+  EXPECT_EQ(live(steps, Leaf::kModelScales), Bytes{64});
+}
+
+TEST(RopeTables, Gemma3ComputedAnglesEachStepAndNowIgnoresItsScaling) {
+  EXPECT_TRUE(
+      load_sequence(on_card("google/gemma-3-4b-it", "H100-80GB", "0.5.9"), 0).tables.empty());
+  const LoadSequence now = load_sequence(on_card("google/gemma-3-4b-it", "H100-80GB", "0.5.10"), 0);
+  ASSERT_EQ(now.tables.size(), 2U);
+  EXPECT_EQ(now.tables.front().rows, 131072);
+  EXPECT_EQ(now.tables.back().rows, 131072);
+}
+
+}  // namespace
+}  // namespace oomcast::sglang
