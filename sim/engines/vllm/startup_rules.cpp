@@ -52,6 +52,10 @@ StartupRules read_rules(const Version& version) {
   rules.cublas_before_snapshot = read.boolean("cublas_before_snapshot");
   rules.group_size_ratio = read.number("group_size_ratio");
   rules.window_in_flight_batches = read.boolean("window_in_flight_batches");
+  rules.keeps_expert_workspace = read.choice<ExpertWorkspaces>(
+      "keeps_expert_workspace", {{"never", ExpertWorkspaces::kNever},
+                                 {"dispatched", ExpertWorkspaces::kDispatched},
+                                 {"always", ExpertWorkspaces::kAlways}});
   rules.profiles_encoder_v2 = read.boolean("profiles_encoder_v2");
   rules.packs_by_tuples = read.boolean("packs_by_tuples");
   rules.pads_pages = read.boolean("pads_pages");

@@ -21,6 +21,7 @@ enum class Budget {
 };
 
 // Which models the second model runner serves by default.
+enum class ExpertWorkspaces { kNever, kDispatched, kAlways };  // that outlive their call
 enum class PrefillCheckpoints { kNone, kMamba2, kMamba2AndDeltaNet };
 enum class RunnerV2 { kNever, kDense, kListed, kDenseOrListed, kAlways };
 
@@ -52,6 +53,7 @@ struct StartupRules {
   bool cublas_before_snapshot = false;
   double group_size_ratio = 1.0;
   bool window_in_flight_batches = false;
+  ExpertWorkspaces keeps_expert_workspace = ExpertWorkspaces::kAlways;
   bool profiles_encoder_v2 = false;       // the second runner's profile has images
   bool packs_by_tuples = false;           // a block of packed pages has as many of each size
   bool pads_pages = false;                // attention pages that do not divide the largest

@@ -89,14 +89,20 @@ std::vector<TensorId> StepBuilder::dispatched(const std::vector<TensorId>& reads
 }
 
 void StepBuilder::make_expert_workspace(OpId id, const FfnSpec& spec) {
+  const ExpertWorkspaces rule = deployment_.rules.keeps_expert_workspace;
+  const Exchange exchange = deployment_.exchange.kind;
+  const bool dispatched = exchange == Exchange::kSparse || exchange == Exchange::kBatched;
+  const bool kept =
+      rule == ExpertWorkspaces::kAlways || (rule == ExpertWorkspaces::kDispatched && dispatched);
   const Bytes workspace =
-      kind_.first_run ? expert_workspace(deployment_, spec, deployment_.max_num_batched_tokens)
-                      : Bytes{0};
-  if (workspace > made_workspace_) {
+      kind_.first_run || !kept
+          ? expert_workspace(deployment_, spec, deployment_.max_num_batched_tokens)
+          : Bytes{0};
+  if (!kept || workspace > made_workspace_) {
     made_workspace_ = workspace;
     TensorInfo info{"expert workspaces", "of max_num_batched_tokens, by kernel",
                     Leaf::kWorkspaceMoe, Affine::fixed(workspace)};
-    info.kept = true;
+    info.kept = kept;
     graph_.make(id, std::move(info));
   }
 }
