@@ -64,6 +64,10 @@ vllm::Deployment deployment_of(const Json& recorded, const models::ModelSpec& mo
   vllm::Deployment deployment =
       vllm::resolve(launch::parse_launch(launch_line(recorded), options),
                     std::make_shared<models::ModelSpec>(model), gpu, card, assumed);
+  if (recorded.value("flashinfer", Json()) != Json(true)) {  // not installed there
+    deployment.rules.flashinfer_ropes = false;
+    deployment.rules.flashinfer_mla_workspace = Bytes{0};
+  }
   deployment.rules.graph_node = Bytes{0};
   deployment.rules.graph_executable = Bytes{0};
   return deployment;
