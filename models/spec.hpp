@@ -31,6 +31,7 @@ enum class Split : std::uint8_t {
   kSharedWidth,     // units / tp unless every rank holds whole shared experts
   kWhereItDivides,  // units / tp if that divides, else whole: towers of vision and audio
   kStepTokens,      // units for every token that a step may have: buffers of the engine
+  kChoiceRows,      // units for every row of a choice of tokens that an engine keeps (indexers)
 };
 
 // `units` pieces of `size` elements each; ranks receive whole pieces.
@@ -222,6 +223,8 @@ struct RopeSpec {
   bool multimodal = false;                 // the table covers 4 times the positions
   bool interleaved = false;                // multimodal sections interleaved (Qwen3-VL, Qwen3.5)
   bool fp32_table = false;                 // the table is kept in fp32 whatever the model's dtype
+  bool deepseek_yarn = false;  // FlashInfer's kernel for it, where an engine uses it, reads fp32
+  bool of_indexer = false;     // an indexer's, which pairs other elements than the attention's
   // Rows of the cos/sin table engines keep, rotary_dim wide.
   std::int64_t table_rows = 0;
 

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::int64_t kVocabularyPadding = 64;
 constexpr std::string_view kHeadWeight = "lm_head.weight";
+constexpr std::string_view kIndexerKey = "self_attn.indexer.wk.weight";
 
 DType dtype_of(Element element, DType model_dtype) {
   switch (element) {
@@ -76,6 +77,9 @@ std::int64_t on_rank(const Extent& extent, const ShardPlan& plan, int tp) {
       break;
     case Split::kStepTokens:
       units *= plan.step_tokens;
+      break;
+    case Split::kChoiceRows:
+      units *= plan.indexer.choice_rows;
       break;
   }
   return units * extent.size;
@@ -197,7 +201,7 @@ class RankBuilder {
     if (quantization && quantization->head >= 0 && tensor.name == kHeadWeight) {
       return &other_schemes_.at(static_cast<std::size_t>(quantization->head));
     }
-    if (!tensor.quantisable) {
+    if (!tensor.quantisable || (plan_.indexer.key_in_16_bits && tensor.name == kIndexerKey)) {
       return nullptr;
     }
     if (quantization && layer >= 0) {
@@ -344,7 +348,11 @@ class RankBuilder {
       }
       return;
     }
-    const DType dtype = rope.fp32_table ? DType::kFloat32 : dtype_;
+    if (rope.of_indexer && !plan_.indexer.own_rope) {
+      return;  // the attention's table serves it
+    }
+    const bool in_fp32 = rope.fp32_table || (rope.deepseek_yarn && plan_.flashinfer_ropes);
+    const DType dtype = in_fp32 ? DType::kFloat32 : dtype_;
     const std::int64_t rows =
         rope.interleaved ? rope.table_rows / kMultimodalRopeFactor * plan_.interleaved_rope_factor
                          : rope.table_rows;
@@ -432,6 +440,7 @@ class DivisionCheck {
       case Split::kWhole:
       case Split::kWhereItDivides:
       case Split::kStepTokens:
+      case Split::kChoiceRows:
         break;
       case Split::kExpertWidth:
         if (plan_.ep > 1) {

@@ -50,6 +50,14 @@ struct LoraSlots {
   bool fully_sharded = false;  // the side that tensor parallelism leaves whole is divided by rank
 };
 
+// How an engine keeps the indexer of sparse attention (DeepSeek V3.2, GLM-5).
+struct IndexerStyle {
+  bool key_in_16_bits = false;  // projected together with the heads' weights, so not quantised
+  bool own_rope = false;        // a rope table of its own where it pairs other elements
+  // Rows of a choice that are kept as places in the cache too, by each indexer; 0: none are.
+  std::int64_t choice_rows = 0;
+};
+
 struct ShardPlan {
   int tp = 1;
   // Parts that fewer ranks divide, each group of them holding all of it (DP attention); default:
@@ -96,6 +104,9 @@ struct ShardPlan {
   // Tokens that a step may have, where the engine keeps buffers of them beside the weights (vLLM:
   // per-layer embeddings of Gemma 4 and 3n); 0: it does not.
   std::int64_t step_tokens = 0;
+  IndexerStyle indexer = {};
+  // FlashInfer's kernel rotates with DeepSeek's YaRN tables, kept in fp32.
+  bool flashinfer_ropes = false;
   // The engine runs the model through the Transformers library (vLLM's "Transformers modeling
   // backend"): no cos/sin tables, two small frequency vectors a rope instead.
   bool transformers_backend = false;

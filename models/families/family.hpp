@@ -133,6 +133,7 @@ struct RopeRules {
   double theta_default = 10000.0;
   std::optional<std::int64_t> rotary_dim = {};  // given in elements instead of as a share
   bool fp32_table = false;
+  bool deepseek_yarn = false;    // the type "yarn" is DeepSeek's
   double partial_default = 1.0;  // share of a head that is rotated
   std::int64_t default_max_position = 2048;
   std::string theta_key = "rope_theta";

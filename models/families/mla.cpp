@@ -40,6 +40,20 @@ void add_indexer(const ModelSpec& spec, std::vector<TensorSpec>& tensors, const 
                        .quantisable = false});
 }
 
+// vLLM's SparseMLAIndexGroup: the choice as places in the cache, and how many each row has.
+void add_choice_places(std::vector<TensorSpec>& tensors, std::int64_t chosen) {
+  for (const auto& [name, width] : {std::pair{"self_attn.physical_topk_indices", chosen},
+                                    std::pair{"self_attn.valid_topk_counts", std::int64_t{1}}}) {
+    TensorSpec buffer;
+    buffer.name = name;
+    buffer.rows = {{1, width, Split::kChoiceRows}};
+    buffer.element = Element::kInt32;
+    buffer.leaf = WeightLeaf::kBuffers;
+    buffer.parameter = false;
+    tensors.push_back(std::move(buffer));
+  }
+}
+
 }  // namespace
 
 void add_choice_buffer(ModelSpec& spec, std::int64_t chosen) {
@@ -146,7 +160,15 @@ void build_deepseek_mla(const Config& config, ModelSpec& spec) {
   MlaSpec indexed = sizes.mla;
   indexed.indexer_heads = config.plain({"index_n_heads"}, 0, {1, kMostHeads});
   indexed.indexer_dim = config.plain({"index_head_dim"}, 128, {1, kMostHeadDim});
-  const int rope = add_rope(config, spec, {.head_dim = sizes.mla.rope_dim});
+  const int rope = add_rope(config, spec, {.head_dim = sizes.mla.rope_dim, .deepseek_yarn = true});
+  const std::int64_t chosen = config.plain({"index_topk"}, 2048, {1, kMostPosition});
+  // Attention rotates neighbours, the indexer halves unless it is told otherwise.
+  int indexer_rope = -1;
+  if (indexed.indexer_heads > 0 && !config.flag("indexer_rope_interleave", false)) {
+    RopeSpec halves = spec.ropes.at(static_cast<std::size_t>(rope));
+    halves.of_indexer = true;
+    indexer_rope = add_rope(spec, halves);
+  }
 
   MoeStyle moe;
   moe.experts = read_experts(config);
@@ -162,7 +184,14 @@ void build_deepseek_mla(const Config& config, ModelSpec& spec) {
 
   const auto make = [&](int variant) {
     LayerSpec layer;
-    add_mla(spec, layer, sizes.heads, (variant & 2) != 0 ? indexed : sizes.mla, rope);
+    const bool has_indexer = (variant & 2) != 0;
+    add_mla(spec, layer, sizes.heads, has_indexer ? indexed : sizes.mla, rope);
+    if (has_indexer) {
+      add_choice_places(layer.tensors, chosen);
+      if (indexer_rope >= 0) {
+        add_rope_table(layer.tensors, spec, indexer_rope);
+      }
+    }
     if ((variant & 1) != 0) {
       add_moe(spec, layer, moe);
     } else {
@@ -179,7 +208,7 @@ void build_deepseek_mla(const Config& config, ModelSpec& spec) {
       },
       make);
   if (indexed.indexer_heads > 0) {
-    add_choice_buffer(spec, config.plain({"index_topk"}, 2048, {1, kMostPosition}));
+    add_choice_buffer(spec, chosen);
   }
   add_embedding_and_head(spec);
   const std::int64_t drafts = spec.family == "glm4_moe_lite"

@@ -111,6 +111,7 @@ int add_rope(const Config& config, ModelSpec& spec, const RopeRules& rules) {
     rope.rotary_dim = *rules.rotary_dim;
   }
   rope.fp32_table = rules.fp32_table;
+  rope.deepseek_yarn = rules.deepseek_yarn && rope.type == "yarn";
   set_table_rows(rope, alpha);
   return add_rope(spec, rope);
 }

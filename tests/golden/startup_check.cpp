@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -38,6 +39,19 @@ std::string launch_line(const Json& recorded) {
   return line;
 }
 
+// Collectives do nothing there, but a communicator that gave up (symmetric memory) may have left
+// memory outside PyTorch before the runner was made.
+Bytes left_by_communicators(const Json& recorded) {
+  for (const Json& phase : recorded.value("phases", Json::array())) {
+    if (phase.at("phase") == "runner_made") {
+      return std::max(Bytes{0}, Bytes{phase.at("driver_used").get<std::int64_t>()} -
+                                    Bytes{phase.at("reserved").get<std::int64_t>()} -
+                                    Bytes{recorded.at("base_used_bytes").get<std::int64_t>()});
+    }
+  }
+  return Bytes{0};
+}
+
 vllm::Deployment deployment_of(const Json& recorded, const models::ModelSpec& model) {
   launch::LaunchOptions options;
   options.engine_version = recorded.at("version").get<std::string>();
@@ -53,7 +67,7 @@ vllm::Deployment deployment_of(const Json& recorded, const models::ModelSpec& mo
   card.other_use = Bytes{recorded.at("base_used_bytes").get<std::int64_t>()};
   Assumed assumed;
   assumed.non_torch = Bytes{0};
-  assumed.communicators = Bytes{0};  // collectives do nothing there
+  assumed.communicators = left_by_communicators(recorded);
   // A cold compile cache shows as kernels that were timed.
   assumed.warm_compile_cache =
       recorded.at("skipped_kernels").dump().find("timed") == std::string::npos;
@@ -64,6 +78,10 @@ vllm::Deployment deployment_of(const Json& recorded, const models::ModelSpec& mo
   vllm::Deployment deployment =
       vllm::resolve(launch::parse_launch(launch_line(recorded), options),
                     std::make_shared<models::ModelSpec>(model), gpu, card, assumed);
+  if (recorded.value("flashinfer", Json()) != Json(true)) {  // not installed there
+    deployment.rules.flashinfer_ropes = false;
+    deployment.rules.flashinfer_mla_workspace = Bytes{0};
+  }
   deployment.rules.graph_node = Bytes{0};
   deployment.rules.graph_executable = Bytes{0};
   return deployment;

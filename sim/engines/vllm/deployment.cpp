@@ -903,6 +903,14 @@ models::ShardPlan Deployment::shard(int stage) const {
   plan.unused_kv = rules.unused_kv;
   plan.step_tokens = max_num_batched_tokens.count();
   plan.compute_major = gpu.compute_major;
+  plan.flashinfer_ropes = rules.flashinfer_ropes && enforce_eager;
+  plan.indexer.own_rope = rules.indexer_rope;
+  plan.indexer.key_in_16_bits = rules.indexer_key_in_16_bits;
+  if (rules.indexer_keeps_places) {
+    // get_sparse_mla_index_group_max_rows, and one row more.
+    const std::int64_t queries = 1 + (speculation ? speculation->tokens : 0);
+    plan.indexer.choice_rows = std::min(max_num_batched_tokens.count(), max_num_seqs * queries) + 1;
+  }
   if (speculation) {
     plan.draft = speculation->own_layers;
     plan.draft_tokens = speculation->tokens;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "models/attention_kinds.hpp"
 #include "models/load.hpp"
 #include "sim/comm/all_reduce.hpp"
 #include "sim/comm/nccl.hpp"
@@ -63,6 +64,18 @@ Bytes attention_workspace(const Deployment& deployment) {
   kernels::FlashInferEngine engine;
   engine.version = deployment.launch.version;
   return device_bytes(kernels::flashinfer(engine));
+}
+
+// The module of FlashInfer's latent attention makes its workspace when imported, and choosing a
+// backend imports all candidates (attention/backends/mla/flashinfer_mla.py). The backend's own is
+// counted with its buffers.
+Bytes imported_workspace(const Deployment& deployment) {
+  const bool asked = deployment.launch.text("attention-backend").has_value();
+  const bool mla = models::has_attention(*deployment.model, models::AttentionKind::kMla) &&
+                   !deployment.expands_latents();
+  return mla && !asked && deployment.attention_backend.rfind("FLASHINFER", 0) != 0
+             ? deployment.rules.flashinfer_mla_workspace
+             : Bytes{0};
 }
 
 // PyTorch's allocator does not split blocks from this size on while the engine loads or profiles.
@@ -210,7 +223,8 @@ bool StageStartup::load() {
 bool StageStartup::load_weights() {
   const models::ShardPlan plan = deployment_.shard(state_.stage);
   const models::RankWeights weights = models::weights_on_rank(*deployment_.model, plan);
-  if (!make_tensors(weights)) {
+  if (!card_.allocate(Leaf::kWorkspaceAttention, imported_workspace(deployment_)) ||
+      !make_tensors(weights)) {
     return false;
   }
   if (weights.on_host > Bytes{} &&

@@ -71,6 +71,11 @@ StartupRules read_rules(const Version& version) {
   rules.state_kernel_block_is_current = read.boolean("state_kernel_block_is_current");
   rules.long_log_names_model = read.boolean("long_log_names_model");
   rules.interleaved_rope_factor = read.integer("interleaved_rope_factor");
+  rules.flashinfer_ropes = read.boolean("flashinfer_ropes");
+  rules.flashinfer_mla_workspace = kMiB * read.integer("flashinfer_mla_workspace_mib");
+  rules.indexer_rope = read.boolean("indexer_rope");
+  rules.indexer_key_in_16_bits = read.boolean("indexer_key_in_16_bits");
+  rules.indexer_keeps_places = read.boolean("indexer_keeps_places");
   rules.fp4_triton_compute = static_cast<int>(read.integer("fp4_triton_compute"));
   rules.fp4_triton_pads = read.boolean("fp4_triton_pads");
   rules.fp4_triton_scale_columns = read.integer("fp4_triton_scale_columns");

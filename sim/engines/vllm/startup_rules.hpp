@@ -67,6 +67,11 @@ struct StartupRules {
   bool state_kernel_block_is_current = false;  // states align to the block size in force
   bool long_log_names_model = false;
   std::int64_t interleaved_rope_factor = 4;  // positions of interleaved multimodal rope tables
+  bool flashinfer_ropes = false;             // fp32 tables where operators are not compiled
+  Bytes flashinfer_mla_workspace;            // made with any MLA model, whichever backend it gets
+  bool indexer_rope = false;                 // as in models::IndexerStyle
+  bool indexer_key_in_16_bits = false;
+  bool indexer_keeps_places = false;  // of its choice, for as many rows as decode at once
   // MXFP4 experts of gpt-oss: highest compute capability (major) with Triton's kernels, how their
   // layout pads, whether the scales as loaded stay; width multiple of TensorRT-LLM's kernels.
   int fp4_triton_compute = 0;

@@ -51,6 +51,32 @@ TEST(Quantization, OnLineFp8KeepsOneScaleALinear) {
   EXPECT_THROW(weights_on_rank(spec, {.online_quantization = "nvfp4"}), ConfigError);
 }
 
+// DeepSeek V3.2: a key of 128 x 7168 in each of 61 layers, 2048 tokens chosen for a row; its YaRN
+// table is 163840 x 64, in fp32 where FlashInfer rotates.
+TEST(Quantization, AnIndexersKeyChoicesAndRopeFollowTheEngine) {
+  Json config = embedded_json("catalog/deepseek-ai__DeepSeek-V3.1.json");
+  config["architectures"] = {"DeepseekV32ForCausalLM"};
+  config["model_type"] = "deepseek_v32";
+  config["index_n_heads"] = 64;
+  config["index_head_dim"] = 128;
+  config["index_topk"] = 2048;
+  const ModelSpec spec = read_model_config(config, "c");
+  const RankWeights plain = weights_on_rank(spec, {.tp = 8});
+  const RankWeights kept = weights_on_rank(
+      spec, {.tp = 8,
+             .indexer = {.key_in_16_bits = true, .own_rope = true, .choice_rows = 1025},
+             .flashinfer_ropes = true});
+  EXPECT_EQ(kept.weights - plain.weights, Bytes{61LL * 128 * 7168});
+  EXPECT_EQ(plain.scales - kept.scales, Bytes{61LL * 56 * 4});
+  EXPECT_EQ(kept.buffers - plain.buffers,
+            Bytes{61LL * 1025 * (2048 + 1) * 4 + 163840LL * 64 * (2 * 4 - 2)});
+  // One pairing for both: one table.
+  config["indexer_rope_interleave"] = true;
+  const RankWeights shared =
+      weights_on_rank(read_model_config(config, "c"), {.tp = 8, .indexer = {.own_rope = true}});
+  EXPECT_EQ(shared.buffers, plain.buffers);
+}
+
 TEST(Quantization, Int4WithZeroPoints) {
   Json config = llama();
   config["quantization_config"] = {
