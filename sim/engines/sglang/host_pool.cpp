@@ -196,7 +196,7 @@ void check_host_tier(Deployment& deployment, Problems& problems) {
   }
   // Far above any host, and far below what 64 bits count.
   constexpr std::int64_t kMostGigabytes = 1'000'000;
-  constexpr double kMostRatio = 1e5;
+  constexpr double kMostRatio = 1e4;
   const std::int64_t gigabytes = line.integer("hicache-size").value_or(0);
   const double ratio_asked = line.number("hicache-ratio").value_or(2);
   if (gigabytes > kMostGigabytes) {
