@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <numeric>
 
 #include "models/catalog.hpp"
 #include "models/config_reader.hpp"
@@ -213,12 +214,14 @@ class Reader {
           return layer.attention.kind == models::AttentionKind::kFull && layer.attention.heads > 0;
         });
     constexpr std::int64_t kHead = 128;
-    const bool like_target = usual != target_.layer_kinds.end() && usual->ffn.width > 0;
+    const bool like_target = usual != target_.layer_kinds.end();
     const std::int64_t hidden = target_.hidden;
     const std::int64_t heads = like_target ? usual->attention.heads : hidden / kHead;
-    const std::int64_t kv_heads =
-        like_target ? usual->attention.kv_heads : std::max<std::int64_t>(1, heads / 4);
-    const std::int64_t width = like_target ? usual->ffn.width : 7 * hidden / 2;
+    const std::int64_t kv_heads = like_target
+                                      ? usual->attention.kv_heads
+                                      : std::gcd(heads, std::max<std::int64_t>(1, heads / 4));
+    const bool dense = like_target && usual->ffn.width > 0;
+    const std::int64_t width = dense ? usual->ffn.width : 7 * hidden / 2;
     const Json config = {
         {"architectures", Json::array({"LlamaForCausalLM"})},
         {"model_type", "llama"},
