@@ -153,7 +153,9 @@ std::optional<Spelling> Reader::resolve_long(const std::string& name, const std:
 std::optional<Reader::Option> Reader::split_long(const Word& word) {
   const std::size_t equals = word.text.find('=');
   const std::string typed = word.text.substr(0, equals);
-  const std::size_t dot = typed.find('.');
+  // Keys behind a dot, unless the name with its dots is that of a flag.
+  const bool whole = names_.long_forms.contains(dashed(typed));
+  const std::size_t dot = whole ? std::string::npos : typed.find('.');
   const std::string name = dashed(typed.substr(0, dot));
   const auto spelling = resolve_long(name, typed);
   if (!spelling) {

@@ -360,9 +360,11 @@ std::string canonical_flag(const Launch& launch, std::string_view name) {
   OOMCAST_CHECK(table != nullptr, "an engine without flags");
   std::string plain(name);
   std::replace(plain.begin(), plain.end(), '_', '-');
-  const std::string flag = plain.substr(0, plain.find('.'));  // keys of a JSON flag follow
-  const std::string keys = plain.substr(flag.size());
   const Spellings& spellings = table->spellings(launch.version);
+  // Keys of a JSON flag follow a dot, unless the name with its dots is that of a flag.
+  const bool whole = spellings.long_forms.contains("--" + plain);
+  const std::string flag = whole ? plain : plain.substr(0, plain.find('.'));
+  const std::string keys = plain.substr(flag.size());
   if (const auto found = spellings.long_forms.find("--" + flag);
       found != spellings.long_forms.end()) {
     return found->second.flag->name + keys;

@@ -194,10 +194,18 @@ void check_host_tier(Deployment& deployment, Problems& problems) {
     refuse("--enable-hierarchical-cache", "with --enable-lmcache", "one of the two",
            "--enable-lmcache and --enable-hierarchical-cache are mutually exclusive");
   }
-  if (!(line.number("hicache-ratio").value_or(2) > 0) &&
-      line.integer("hicache-size").value_or(0) <= 0) {
-    refuse("--hicache-ratio", fmt::format("{}", *line.number("hicache-ratio")),
-           "above 0, or --hicache-size", "");
+  // Far above any host, and far below what 64 bits count.
+  constexpr std::int64_t kMostGigabytes = 1'000'000;
+  constexpr double kMostRatio = 1e4;
+  const std::int64_t gigabytes = line.integer("hicache-size").value_or(0);
+  const double ratio_asked = line.number("hicache-ratio").value_or(2);
+  if (gigabytes > kMostGigabytes) {
+    refuse("--hicache-size", std::to_string(gigabytes),
+           fmt::format("GB, at most {}", kMostGigabytes), "");
+  }
+  if (gigabytes <= 0 && !(ratio_asked > 0 && ratio_asked <= kMostRatio)) {
+    refuse("--hicache-ratio", fmt::format("{}", ratio_asked),
+           fmt::format("above 0 and at most {}, or --hicache-size", kMostRatio), "");
   }
   if (const auto storage = line.text("hicache-storage-backend")) {
     deployment.warnings.push_back(fmt::format(

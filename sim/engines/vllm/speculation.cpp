@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <numeric>
 
 #include "models/catalog.hpp"
 #include "models/config_reader.hpp"
@@ -38,20 +39,27 @@ class Reader {
     Speculation out;
     out.name = method_of(*asked);
     settle_tokens(*asked, out);
+    check_draft_ranks(out);
     if (out.name == "ngram" || out.name == "ngram_gpu" || out.name == "suffix") {
       out.method = Method::kNgram;
+      check_lookup();
     } else if (out.name == "mtp") {
       out.method = Method::kEagle;
       out.own_layers = true;
       if (target_.draft_layers.empty()) {
-        complain("method", out.name, "a model with MTP layers",
-                 "its configuration names none (num_nextn_predict_layers, mtp_num_hidden_layers)");
+        complain(
+            "method", out.name, "a model with MTP layers",
+            "its configuration names none (num_nextn_predict_layers, mtp_num_hidden_layers), or "
+            "those of its family are not modelled yet");
       }
     } else if (out.name == "draft_model") {
       out.method = Method::kDraftModel;
       out.draft = known_draft(asked->model, true);
     } else if (out.name == "eagle" || out.name == "eagle3") {
       out.method = Method::kEagle;
+      if (asked->model.empty()) {
+        complain("model", "nothing", "the draft's name, or a folder with its config.json", "");
+      }
       set_eagle(asked->model, out);
     } else {
       complain("method", out.name, "mtp, eagle, eagle3, draft_model, ngram, ngram_gpu or suffix",
@@ -89,6 +97,16 @@ class Reader {
         complain("num_speculative_tokens", value->dump(), "an integer", "");
       }
     }
+    const auto alone = [&](const char* flag, const char* key) {
+      if (launch_.json("speculative-config", key) != nullptr && launch_.given(flag)) {
+        problems_.add({"launch line", fmt::format("--{}", flag), "",
+                       fmt::format("either this flag or the key {} of --speculative-config", key),
+                       ""});
+      }
+    };
+    alone("spec-method", "method");
+    alone("spec-model", "model");
+    alone("spec-tokens", "num_speculative_tokens");
     const bool any = !asked.method.empty() || !asked.model.empty() || asked.tokens;
     return any ? std::optional(asked) : std::nullopt;
   }
@@ -126,6 +144,43 @@ class Reader {
     out.tokens = asked.tokens.value_or(1);
   }
 
+  // Of a key of the configuration; nothing if it is absent or, with a complaint, no integer.
+  std::optional<std::int64_t> number(const char* key) {
+    const Json* value = launch_.json("speculative-config", key);
+    if (value == nullptr) {
+      return std::nullopt;
+    }
+    if (!value->is_number_integer() || *value < 1) {
+      complain(key, value->dump(), "an integer, at least 1", "");
+      return std::nullopt;
+    }
+    return value->get<std::int64_t>();
+  }
+
+  // vllm/config/speculative.py allows one rank or the target's; whole models as drafts run on the
+  // target's alone (v1/spec_decode/draft_model.py).
+  void check_draft_ranks(const Speculation& out) {
+    constexpr const char* kKey = "draft_tensor_parallel_size";
+    const std::optional<std::int64_t> ranks = number(kKey);
+    const std::int64_t target = launch_.integer("tensor-parallel-size").value_or(1);
+    const bool whole = out.name == "draft_model";
+    if (ranks && *ranks != target && (whole || *ranks != 1)) {
+      complain(kKey, std::to_string(*ranks),
+               whole || target == 1 ? fmt::format("{}, the tensor-parallel-size", target)
+                                    : fmt::format("1 or {}, the tensor-parallel-size", target),
+               "");
+    }
+  }
+
+  void check_lookup() {
+    const std::optional<std::int64_t> least = number("prompt_lookup_min");
+    const std::optional<std::int64_t> most = number("prompt_lookup_max");
+    if (least && most && *least > *most) {
+      complain("prompt_lookup_min", std::to_string(*least),
+               fmt::format("at most prompt_lookup_max, {}", *most), "");
+    }
+  }
+
   // From a folder or file, or the catalog; null if neither has it.
   std::shared_ptr<const models::ModelSpec> known_draft(const std::string& model, bool needed) {
     try {
@@ -159,12 +214,14 @@ class Reader {
           return layer.attention.kind == models::AttentionKind::kFull && layer.attention.heads > 0;
         });
     constexpr std::int64_t kHead = 128;
-    const bool like_target = usual != target_.layer_kinds.end() && usual->ffn.width > 0;
+    const bool like_target = usual != target_.layer_kinds.end();
     const std::int64_t hidden = target_.hidden;
     const std::int64_t heads = like_target ? usual->attention.heads : hidden / kHead;
-    const std::int64_t kv_heads =
-        like_target ? usual->attention.kv_heads : std::max<std::int64_t>(1, heads / 4);
-    const std::int64_t width = like_target ? usual->ffn.width : 7 * hidden / 2;
+    const std::int64_t kv_heads = like_target
+                                      ? usual->attention.kv_heads
+                                      : std::gcd(heads, std::max<std::int64_t>(1, heads / 4));
+    const bool dense = like_target && usual->ffn.width > 0;
+    const std::int64_t width = dense ? usual->ffn.width : 7 * hidden / 2;
     const Json config = {
         {"architectures", Json::array({"LlamaForCausalLM"})},
         {"model_type", "llama"},
@@ -230,6 +287,7 @@ models::RankWeights draft_weights(const Speculation& speculation, const models::
       const std::int64_t heads = div_ceil(attention.heads, own.tp) +
                                  2 * std::max<std::int64_t>(1, attention.kv_heads / own.tp);
       matrix("self_attn.qkv_proj.weight of the embedding", heads * attention.head_dim, hidden);
+      matrix("hidden_norm.weight", 1, hidden);
     }
   }
   return out;

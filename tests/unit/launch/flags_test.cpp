@@ -244,5 +244,17 @@ TEST(Flags, EveryFlagOfTheTableHasOneLineOfText) {
   }
 }
 
+// The keys of an options file, as the flags that they stand for.
+TEST(Flags, ANameMayHaveDots) {
+  Launch launch = parse_launch(
+      "trtllm-serve m --kv_cache_config.host_cache_size 1000 --kv-cache-config.max-tokens=64",
+      {.engine_version = "1.2.1"});
+  EXPECT_EQ(launch.integer("host-cache-size"), 1000);
+  EXPECT_EQ(launch.integer("kv-cache-max-tokens"), 64);
+  EXPECT_EQ(canonical_flag(launch, "kv_cache_config.host_cache_size"), "host-cache-size");
+  set_flag(launch, "kv_cache_config.host_cache_size", "2000");
+  EXPECT_EQ(launch.integer("host-cache-size"), 2000);
+}
+
 }  // namespace
 }  // namespace oomcast::launch

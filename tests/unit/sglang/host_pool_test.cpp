@@ -94,6 +94,9 @@ TEST(SglangHostPool, TheDefaultRatioIsLoweredToWhatTheHostHas) {
 TEST(SglangHostPool, WhatContradictsIsRefused) {
   EXPECT_THROW(tiered("--disable-radix-cache"), ConfigError);
   EXPECT_THROW(tiered("--hicache-ratio 0"), ConfigError);
+  EXPECT_THROW(tiered("--hicache-ratio 1e9"), ConfigError);
+  EXPECT_THROW(tiered("--hicache-size 9223372036854775807"), ConfigError);
+  EXPECT_NO_THROW(tiered("--hicache-size 10 --hicache-ratio 0"));
   EXPECT_THROW(tiered("--hicache-write-policy write_around"), ConfigError);
   EXPECT_THROW(tiered("--hicache-host-memory-mode buffer_only"), ConfigError);
   EXPECT_FALSE(tiered("--hicache-storage-backend file").warnings.empty());

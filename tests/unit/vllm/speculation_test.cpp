@@ -47,9 +47,9 @@ TEST(Speculation, AnEagle3DraftIsOneLayerWithAHeadOfItsOwn) {
       std::string(kLlama) +
       R"(--speculative-config '{"method":"eagle3","model":"a/head","num_speculative_tokens":3}')");
   // Hidden size 4096, 32 and 8 heads of 128, width 14336, a head of 32000 tokens; joined: 3 hidden
-  // states, and the projection takes two.
+  // states, and the projection takes two, each with a norm of its own.
   const std::int64_t h = 4096;
-  const std::int64_t layer = 2 * h * (4096 + 2 * 1024) + h * h + 3 * h * 14'336 + 2 * h;
+  const std::int64_t layer = 2 * h * (4096 + 2 * 1024) + h * h + 3 * h * 14'336 + 3 * h;
   const std::int64_t elements = layer + 3 * h * h + 32'000 * h + h;
   const Bytes table = Bytes{2048 * 128 * 2};
   const Bytes scales{4 * 4};  // of attention: query, key, value, probabilities
@@ -115,6 +115,20 @@ TEST(Speculation, WhatIsWrongIsNamed) {
   EXPECT_NE(with(R"({"model":"no/such","num_speculative_tokens":2})").find("config.json"),
             std::string::npos);
   EXPECT_NE(with(R"({"method":3,"num_speculative_tokens":"two"})").find("an integer"),
+            std::string::npos);
+  EXPECT_NE(with(R"({"method":"eagle3","num_speculative_tokens":2})").find("the draft's name"),
+            std::string::npos);
+  EXPECT_NE(with(R"({"method":"ngram","num_speculative_tokens":2,"prompt_lookup_min":9,)"
+                 R"("prompt_lookup_max":2})")
+                .find("at most prompt_lookup_max, 2"),
+            std::string::npos);
+  EXPECT_NE(with(R"({"method":"eagle","model":"a/head","num_speculative_tokens":2,)"
+                 R"("draft_tensor_parallel_size":7})")
+                .find("expected 1, the tensor-parallel-size"),
+            std::string::npos);
+  EXPECT_NE(refusal(std::string(kLlama) + R"(--spec-method ngram --speculative-config )"
+                                          R"('{"method":"ngram","num_speculative_tokens":2}')")
+                .find("either this flag or the key method"),
             std::string::npos);
 }
 
