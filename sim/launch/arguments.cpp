@@ -99,11 +99,14 @@ void Reader::complain_unknown(const std::string& name, const std::string& typed)
       return;
     }
     for (const FlagAlias& alias : flag.aliases) {
-      if (alias.name == name && !alias.versions.contains(version_)) {
+      // An alias of all versions is of those only that have the flag.
+      const VersionRange& versions =
+          alias.versions.contains(version_) ? flag.versions : alias.versions;
+      if (alias.name == name && !versions.contains(version_)) {
         problems_->add(
             {kLaunchLine, typed, "",
              fmt::format("a flag of {} {}", table_->engine_name(), oomcast::to_string(version_)),
-             fmt::format("`{}` exists {}; the full name is `{}`", name, alias.versions.describe(),
+             fmt::format("`{}` exists {}; the full name is `{}`", name, versions.describe(),
                          canonical)});
         return;
       }

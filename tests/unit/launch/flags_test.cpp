@@ -82,6 +82,9 @@ TEST(Flags, AFlagOfAnotherVersionNamesTheVersionsThatHaveIt) {
                     "`--device-memory-utilization` exists from 0.31.0 on; the full name is "
                     "`--gpu-memory-utilization`"));
   EXPECT_TRUE(holds(refused("-ep", "0.13.0"), "from 0.14.0 on"));
+  EXPECT_TRUE(holds(refused("-dcp 2", "0.10.0"),
+                    "`-dcp` exists from 0.10.2 on; the full name is "
+                    "`--decode-context-parallel-size`"));
   EXPECT_TRUE(holds(refused("--kv-cache-dtype nvfp4", "0.19.0"), "`nvfp4` exists from 0.20.0 on"));
 }
 
