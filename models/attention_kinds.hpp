@@ -7,6 +7,11 @@
 
 namespace oomcast::models {
 
+// Tokens before a window, or a chunk, are not seen again.
+constexpr bool has_window(AttentionKind kind) {
+  return kind == AttentionKind::kSlidingWindow || kind == AttentionKind::kChunked;
+}
+
 // Whether `is(AttentionSpec)` holds for any attention of any layer.
 template <typename Is>
 bool any_attention(const ModelSpec& spec, Is is) {

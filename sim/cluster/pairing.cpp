@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "models/attention_kinds.hpp"
 #include "sim/engines/sglang/cache_plan.hpp"
 #include "sim/engines/vllm/kv_transfer.hpp"
 
@@ -74,7 +75,7 @@ void check_layout(const sglang::Deployment& prefill, const sglang::Deployment& d
                               prefill.attention_tp()),
                   fmt::format("e.g. {}", prefill.attention_tp())});
   } else if (most != least && !has_mla(*decode.model) &&
-             (decode.window_pool || sglang::has_recurrent_state(*decode.model))) {
+             (decode.window_pool || models::has_recurrent_state(*decode.model))) {
     problems.add({kDecodeLine, "--tensor-parallel-size", std::to_string(decode.tp),
                   std::to_string(prefill.tp),
                   "PD Disaggregation does NOT support different TP sizes for non-MLA models' "

@@ -58,6 +58,14 @@ void PrefixIndex::link(std::int32_t index) {
   }
 }
 
+// The run before `index` among those with the first key of `first`, another one.
+std::int32_t PrefixIndex::before_same(std::int32_t first, std::int32_t index) const {
+  while (run(first).next_same != index) {
+    first = run(first).next_same;
+  }
+  return first;
+}
+
 void PrefixIndex::unlink(std::int32_t index) {
   const std::int32_t next = run(index).next_same;
   const auto place = heads_.find(run(index).head().key);
@@ -73,10 +81,7 @@ void PrefixIndex::unlink(std::int32_t index) {
     }
     return;
   }
-  std::int32_t before = first;
-  while (run(before).next_same != index) {
-    before = run(before).next_same;
-  }
+  const std::int32_t before = before_same(first, index);
   run(before).next_same = next;
   if (run(first).last_same == index) {
     run(first).last_same = before;
@@ -93,10 +98,7 @@ void PrefixIndex::replace(std::int32_t old, std::int32_t with) {
     place.value() = with;
     return;
   }
-  std::int32_t before = first;
-  while (run(before).next_same != old) {
-    before = run(before).next_same;
-  }
+  const std::int32_t before = before_same(first, old);
   run(before).next_same = with;
   if (run(first).last_same == old) {
     run(first).last_same = with;

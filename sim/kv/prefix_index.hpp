@@ -128,6 +128,7 @@ class PrefixIndex {
   [[nodiscard]] Place behind(const Place& at, BlockKey key) const;
   std::int32_t new_run();
   void link(std::int32_t index);
+  [[nodiscard]] std::int32_t before_same(std::int32_t first, std::int32_t index) const;
   void unlink(std::int32_t index);
   void replace(std::int32_t old, std::int32_t with);
   void cut(std::int32_t index, std::size_t at);

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "models/attention_kinds.hpp"
 #include "models/weights.hpp"
 #include "sim/run/plan.hpp"
 
@@ -28,9 +29,7 @@ std::vector<AttentionReads> attention_reads(const Deployment& deployment) {
   std::vector<AttentionReads> reads;
   for (int stage = 0; stage < deployment.pp; ++stage) {
     for (const models::KvLayerSpec& layer : deployment.kv_layers(stage)) {
-      const bool windowed =
-          layer.kind == AttentionKind::kSlidingWindow || layer.kind == AttentionKind::kChunked;
-      const std::int64_t window = windowed ? layer.window.count() : 0;
+      const std::int64_t window = models::has_window(layer.kind) ? layer.window.count() : 0;
       const auto bytes = kv_token_bytes(deployment, layer);
       const auto same = std::find_if(reads.begin(), reads.end(),
                                      [window](const auto& kind) { return kind.window == window; });

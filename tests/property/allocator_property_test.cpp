@@ -15,6 +15,7 @@
 #include "sim/allocator/picture.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/random.hpp"
+#include "tests/property/cases.hpp"
 
 namespace oomcast::allocator {
 namespace {
@@ -38,10 +39,10 @@ struct Caller {
   Bytes requested_seen;
 };
 
-class World {
+class World : private RandomCase {
  public:
   explicit World(std::int64_t seed)
-      : random_(random_stream(static_cast<std::uint64_t>(seed), "property.allocator")),
+      : RandomCase(random_stream(static_cast<std::uint64_t>(seed), "property.allocator")),
         allocator_(device(), settings()),
         used_at_start_(allocator_.device().used()),
         wanted_live_(number(4, 400)) {}
@@ -55,10 +56,6 @@ class World {
   void check_copy(int count);
 
  private:
-  std::int64_t number(std::int64_t low, std::int64_t high) {
-    return uniform_int(random_, low, high);
-  }
-  bool chance(std::int64_t percent) { return number(1, 100) <= percent; }
   StreamId stream() { return StreamId{chance(70) ? 0 : number(1, 3)}; }
   PoolId pool() { return PoolId{number(1, 5)}; }
   DeviceConfig device();
@@ -72,7 +69,6 @@ class World {
   void change_captures();
   void change_limits();
 
-  RandomStream random_;
   CachingAllocator allocator_;
   Bytes used_at_start_;
   std::int64_t wanted_live_;

@@ -31,6 +31,7 @@ class RandomCase {
   std::int64_t number(std::int64_t low, std::int64_t high) {
     return uniform_int(random_, low, high);
   }
+  bool chance(std::int64_t percent) { return number(1, 100) <= percent; }
   bool flip(std::int64_t odds) { return number(1, odds) == 1; }
   template <typename T>
   T pick(const std::vector<T>& choices) {

@@ -106,10 +106,10 @@ class Workers {
   TransferReport report_;
 };
 
-class ConnectorCase {
+class ConnectorCase : private RandomCase {
  public:
   explicit ConnectorCase(std::int64_t seed)
-      : random_(random_stream(static_cast<std::uint64_t>(seed), "property.connector")) {
+      : RandomCase(random_stream(static_cast<std::uint64_t>(seed), "property.connector")) {
     settings();
   }
 
@@ -150,11 +150,6 @@ class ConnectorCase {
  private:
   static constexpr std::int64_t kRounds = 3000;
   static constexpr std::int64_t kCircle = 100;
-
-  std::int64_t number(std::int64_t low, std::int64_t high) {
-    return uniform_int(random_, low, high);
-  }
-  bool chance(std::int64_t percent) { return number(1, 100) <= percent; }
 
   void settings() {
     config_.max_num_seqs = number(1, 10);
@@ -243,7 +238,6 @@ class ConnectorCase {
     return scheduled;
   }
 
-  RandomStream random_;
   SchedulerConfig config_;
 };
 

@@ -31,24 +31,18 @@ struct Case {
   std::int64_t last_abort = 0;
 };
 
-class Generator {
+class Generator : private RandomCase {
  public:
   explicit Generator(std::int64_t seed)
-      : random_(random_stream(static_cast<std::uint64_t>(seed), "property.scheduler")) {}
+      : RandomCase(random_stream(static_cast<std::uint64_t>(seed), "property.scheduler")) {}
 
   Case plain();
   Case any_model();
 
  private:
-  std::int64_t number(std::int64_t low, std::int64_t high) {
-    return uniform_int(random_, low, high);
-  }
-  bool chance(std::int64_t percent) { return number(1, 100) <= percent; }
   void settings(SchedulerConfig& config);
   void groups(SchedulerConfig& config);
   void workload(Case& made);
-
-  RandomStream random_;
 };
 
 void Generator::settings(SchedulerConfig& config) {

@@ -7,6 +7,7 @@
 
 #include "sim/core/random.hpp"
 #include "sim/engines/sglang/scheduler.hpp"
+#include "tests/property/cases.hpp"
 
 namespace oomcast::sglang {
 
@@ -23,10 +24,10 @@ struct Case {
   std::int64_t longest_copy = 0;  // steps that a copy to or from the host takes
 };
 
-class Generator {
+class Generator : private RandomCase {
  public:
   explicit Generator(std::int64_t seed)
-      : random_(random_stream(static_cast<std::uint64_t>(seed), "property.sglang")) {}
+      : RandomCase(random_stream(static_cast<std::uint64_t>(seed), "property.sglang")) {}
 
   Case any() {
     Case made;
@@ -37,17 +38,11 @@ class Generator {
   }
 
  private:
-  std::int64_t number(std::int64_t low, std::int64_t high) {
-    return uniform_int(random_, low, high);
-  }
-  bool chance(std::int64_t percent) { return number(1, 100) <= percent; }
   void settings(SchedulerConfig& config);
   void window(SchedulerConfig& config);
   void role(SchedulerConfig& config);
   void host(Case& made);
   void workload(Case& made);
-
-  RandomStream random_;
 };
 
 inline void Generator::settings(SchedulerConfig& config) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/attention_kinds.hpp"
 #include "sim/core/units_text.hpp"
 #include "sim/engines/sglang/compressed_pools.hpp"
 
@@ -17,11 +18,6 @@ using models::KvLayerSpec;
 constexpr std::int64_t kGibBytes = std::int64_t{1} << 30;
 
 double gib(Bytes bytes) { return static_cast<double>(bytes.count()) / kGibBytes; }
-
-bool in_window_pool(const Deployment& deployment, const KvLayerSpec& layer) {
-  return deployment.window_pool &&
-         (layer.kind == AttentionKind::kSlidingWindow || layer.kind == AttentionKind::kChunked);
-}
 
 Tokens floored(double tokens, Tokens page) {
   return Tokens{static_cast<std::int64_t>(std::max(tokens, 0.0)) / page.count() * page.count()};
@@ -202,6 +198,10 @@ Tokens window_request_cap(const Deployment& deployment, Tokens window) {
   }
   const std::int64_t in_flight = deployment.overlap ? 2 : 1;
   return Tokens{align_up(requests * each + in_flight * deployment.chunk + page, page)};
+}
+
+bool in_window_pool(const Deployment& deployment, const KvLayerSpec& layer) {
+  return deployment.window_pool && models::has_window(layer.kind);
 }
 
 double token_bytes(const Deployment& deployment, const KvLayerSpec& layer) {

@@ -34,6 +34,9 @@ CacheSizes cache_sizes(const Deployment& deployment, int stage);
 // Slots of the window pool that the deployment's most running requests hold at once.
 Tokens window_request_cap(const Deployment& deployment, Tokens window);
 
+// Whether a layer's tokens lie in the window pool.
+bool in_window_pool(const Deployment& deployment, const models::KvLayerSpec& layer);
+
 // Bytes of K and V, or of the latent, of one token in one layer.
 double token_bytes(const Deployment& deployment, const models::KvLayerSpec& layer);
 

@@ -24,10 +24,6 @@ bool any_layer(const models::ModelSpec& model, Test test) {
 
 }  // namespace
 
-bool has_recurrent_state(const models::ModelSpec& model) {
-  return models::has_recurrent_state(model);
-}
-
 bool has_experts(const models::ModelSpec& model) {
   return any_layer(model, [](const auto& layer) { return layer.ffn.kind == FfnKind::kMoe; });
 }

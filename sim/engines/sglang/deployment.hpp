@@ -80,8 +80,7 @@ struct Deployment : EngineDeployment {
   [[nodiscard]] std::int64_t extra_columns() const;
 };
 
-// Whether layers keep recurrent state, experts, MLA's latents.
-bool has_recurrent_state(const models::ModelSpec& model);
+// Whether layers have experts, MLA's latents.
 bool has_experts(const models::ModelSpec& model);
 bool has_mla(const models::ModelSpec& model);
 

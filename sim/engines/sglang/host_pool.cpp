@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "models/attention_kinds.hpp"
+
 namespace oomcast::sglang {
 namespace {
 
@@ -105,10 +107,7 @@ void add_staging(const Deployment& deployment, Tokens slots, bool window, int st
   const bool latent = has_mla(*deployment.model);
   double token = 0;
   for (const models::KvLayerSpec& layer : deployment.kv_layers(stage)) {
-    const bool in_window =
-        deployment.window_pool && (layer.kind == models::AttentionKind::kSlidingWindow ||
-                                   layer.kind == models::AttentionKind::kChunked);
-    if (in_window != window || models::has_state(layer.kind)) {
+    if (in_window_pool(deployment, layer) != window || models::has_state(layer.kind)) {
       continue;
     }
     const double row = token_bytes(deployment, layer) / (latent ? 1 : 2);
@@ -215,7 +214,7 @@ void check_host_tier(Deployment& deployment, Problems& problems) {
     refuse("--hicache-host-memory-mode", "buffer_only", "cache, or a --hicache-storage-backend",
            "host memory is only a staging buffer then");
   }
-  if (sglang::has_recurrent_state(*deployment.model)) {
+  if (models::has_recurrent_state(*deployment.model)) {
     deployment.warnings.emplace_back(
         "the host pool of recurrent states is not modelled: the plan has that of KV alone");
   }

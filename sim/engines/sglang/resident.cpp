@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/attention_kinds.hpp"
 #include "sim/core/error.hpp"
 #include "sim/engines/sglang/compressed_pools.hpp"
 #include "sim/kernels/attention.hpp"
@@ -36,17 +37,12 @@ class List {
   Tensors tensors_;
 };
 
-bool windowed(const Deployment& deployment, const KvLayerSpec& layer) {
-  return deployment.window_pool &&
-         (layer.kind == AttentionKind::kSlidingWindow || layer.kind == AttentionKind::kChunked);
-}
-
 bool caches_tokens(const KvLayerSpec& layer) { return !models::has_state(layer.kind); }
 
 // Slots are counted from one page on: page 0 takes padded writes.
 Bytes layer_pool(const Deployment& deployment, const CachePlan& plan, const KvLayerSpec& layer) {
   const Tokens slots =
-      (windowed(deployment, layer) ? plan.window_tokens : plan.tokens) + deployment.page_size;
+      (in_window_pool(deployment, layer) ? plan.window_tokens : plan.tokens) + deployment.page_size;
   return Bytes{std::llround(token_bytes(deployment, layer) * static_cast<double>(slots.count()))};
 }
 
@@ -77,7 +73,7 @@ void add_state(List& list, const Deployment& deployment, const CachePlan& plan,
 void add_layers(List& list, const Deployment& deployment, const CachePlan& plan,
                 const std::vector<KvLayerSpec>& layers, bool of_window) {
   for (const KvLayerSpec& layer : layers) {
-    if (!caches_tokens(layer) || windowed(deployment, layer) != of_window) {
+    if (!caches_tokens(layer) || in_window_pool(deployment, layer) != of_window) {
       continue;
     }
     const Bytes both = layer_pool(deployment, plan, layer);
@@ -104,8 +100,7 @@ HeadShape widest_heads(const Deployment& deployment, bool of_window) {
   HeadShape shape;
   for (const models::LayerSpec& layer : deployment.model->layer_kinds) {
     const models::AttentionSpec& attention = layer.attention;
-    const bool window = attention.kind == AttentionKind::kSlidingWindow ||
-                        attention.kind == AttentionKind::kChunked;
+    const bool window = models::has_window(attention.kind);
     if (attention.heads == 0 || models::has_state(attention.kind) ||
         (of_window && !(window && deployment.window_pool))) {
       continue;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <set>
 
+#include "models/attention_kinds.hpp"
 #include "sim/core/error.hpp"
 #include "sim/engines/resolver.hpp"
 #include "sim/engines/sglang/auto_settings.hpp"
@@ -568,10 +569,8 @@ class Resolver : private LaunchResolver<Deployment> {
 
   void pools() {
     const bool windows =
-        std::any_of(model().layer_kinds.begin(), model().layer_kinds.end(), [](const auto& layer) {
-          return layer.attention.kind == AttentionKind::kSlidingWindow ||
-                 layer.attention.kind == AttentionKind::kChunked;
-        });
+        std::any_of(model().layer_kinds.begin(), model().layer_kinds.end(),
+                    [](const auto& layer) { return models::has_window(layer.attention.kind); });
     out_.window_pool = has_compressed(model()) ||
                        (windows && contains(rules().windowed_architectures, model().architecture) &&
                         !line().on("disable-hybrid-swa-memory"));
@@ -580,7 +579,7 @@ class Resolver : private LaunchResolver<Deployment> {
                             : 0.1;
     out_.state_ratio = line().number("mamba-full-memory-ratio").value_or(0.9);
     out_.state_slots = bounded("max-mamba-cache-size", kMostInBatch);
-    if (has_recurrent_state(model())) {
+    if (models::has_recurrent_state(model())) {
       state_strategy();
     }
   }

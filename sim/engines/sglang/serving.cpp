@@ -1,5 +1,4 @@
 #include "sim/engines/sglang/serving.hpp"
-#include "sim/engines/environment.hpp"
 
 #include <fmt/format.h>
 
@@ -8,6 +7,9 @@
 #include <optional>
 #include <string>
 #include <utility>
+
+#include "models/attention_kinds.hpp"
+#include "sim/engines/environment.hpp"
 
 namespace oomcast::sglang {
 namespace {
@@ -169,7 +171,7 @@ void check_serving(const Deployment& deployment, Problems& problems) {
     refuse("--pipeline-parallel-size", std::to_string(deployment.pp), "1 for a replay",
            "SGLang's micro-batches are not modelled yet");
   }
-  if (has_recurrent_state(*deployment.model)) {
+  if (models::has_recurrent_state(*deployment.model)) {
     refuse("model", deployment.model->name, "a model without recurrent layers for a replay",
            "SGLang's prefix tree over recurrent states is not modelled yet");
   }

@@ -18,9 +18,7 @@ class Rows : public VersionRows {
 
   [[nodiscard]] std::vector<ExpertPadding> expert_padding() const {
     std::vector<ExpertPadding> out;
-    const auto section = file().object("tuned_expert_padding");
-    const Json* rows = section ? section->find("rows") : nullptr;
-    for (const Json& row : rows != nullptr && rows->is_array() ? *rows : Json::array()) {
+    for (const Json& row : rows_of("tuned_expert_padding")) {
       const JsonView view(row, source(), "tuned_expert_padding.rows", problems());
       const auto count = [&](const char* key) { return view.integer(key, 1, kMost).value_or(1); };
       out.push_back({count("experts"), count("width"), count("compute"), count("from_tokens"),
@@ -31,9 +29,7 @@ class Rows : public VersionRows {
 
   [[nodiscard]] std::vector<CommunicatorRest> communicator_rests() const {
     std::vector<CommunicatorRest> out;
-    const auto section = file().object("communicator_rest");
-    const Json* rows = section ? section->find("rows") : nullptr;
-    for (const Json& row : rows != nullptr && rows->is_array() ? *rows : Json::array()) {
+    for (const Json& row : rows_of("communicator_rest")) {
       const JsonView view(row, source(), "communicator_rest.rows", problems());
       out.push_back({view.text("link").value_or(""), view.integer("compute", 0, kMost).value_or(0),
                      kMiB * view.integer("mib", 0, kMost).value_or(0),
@@ -101,6 +97,13 @@ class Rows : public VersionRows {
       out.emplace_back(row[0].get<std::int64_t>(), row[1].get<double>());
     }
     return out;
+  }
+
+ private:
+  [[nodiscard]] Json rows_of(const char* name) const {
+    const auto section = file().object(name);
+    const Json* rows = section ? section->find("rows") : nullptr;
+    return rows != nullptr && rows->is_array() ? *rows : Json::array();
   }
 };
 

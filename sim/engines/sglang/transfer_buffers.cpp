@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "models/attention_kinds.hpp"
+
 namespace oomcast::sglang {
 namespace {
 
@@ -41,7 +43,7 @@ std::optional<Buffer> staging(const Deployment& deployment) {
 // pinned at the start and holds the longest request (0.5.23), others into pageable memory.
 bool has_host_pool(const Deployment& deployment) {
   return deployment.role == Role::kDecode && !has_mla(*deployment.model) &&
-         !has_recurrent_state(*deployment.model) &&
+         !models::has_recurrent_state(*deployment.model) &&
          deployment.launch.text("disaggregation-decode-retraction-backup").value_or("host_pool") ==
              "host_pool";
 }

@@ -13,8 +13,7 @@ namespace {
 using models::AttentionKind;
 
 bool is_windowed(const models::KvLayerSpec& layer, Tokens length) {
-  return (layer.kind == AttentionKind::kSlidingWindow || layer.kind == AttentionKind::kChunked) &&
-         layer.window < length;
+  return models::has_window(layer.kind) && layer.window < length;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "models/attention_kinds.hpp"
 #include "models/load.hpp"
 #include "sim/comm/all_reduce.hpp"
 #include "sim/comm/nccl.hpp"
@@ -50,9 +51,7 @@ class StageStartup {
     for (const models::KvLayerSpec& layer : deployment.kv_layers(stage)) {
       const Bytes token = deployment.kv_token_bytes(layer);
       if (token > Bytes{0}) {
-        const bool windowed = layer.kind == models::AttentionKind::kSlidingWindow ||
-                              layer.kind == models::AttentionKind::kChunked;
-        by_window[windowed ? layer.window.count() : 0] += token;
+        by_window[models::has_window(layer.kind) ? layer.window.count() : 0] += token;
       }
     }
     for (const auto& [window, token] : by_window) {

@@ -606,7 +606,7 @@ class Resolver : private LaunchResolver<Deployment> {
       widest = std::max(widest, layer.attention.head_dim);
       sparse |= layer.attention.mla.indexer_heads > 0;
     }
-    if (models::has_attention(model(), AttentionKind::kCompressed)) {
+    if (packs_kv(model())) {
       return "FLASHMLA_SPARSE_DSV4";
     }
     if (out_.expands_latents()) {
@@ -635,7 +635,7 @@ class Resolver : private LaunchResolver<Deployment> {
   }
 
   std::int64_t default_block_size() const {
-    if (models::has_attention(model(), AttentionKind::kCompressed)) {
+    if (packs_kv(model())) {
       return 256;
     }
     if (out_.attention_backend.rfind("FLASHMLA", 0) == 0) {
@@ -744,8 +744,7 @@ class Resolver : private LaunchResolver<Deployment> {
     }
     std::int64_t limit =
         out_.gpu.compute_major == 10 ? out_.rules.capture_limit_blackwell : std::int64_t{512};
-    const std::int64_t decode_tokens = 1 + (out_.speculation ? out_.speculation->tokens : 0);
-    limit = std::min(limit, detail::checked_mul(out_.max_num_seqs, 2 * decode_tokens));
+    limit = std::min(limit, detail::checked_mul(out_.max_num_seqs, 2 * out_.decode_tokens()));
     if (model().architecture == "GptOssForCausalLM") {
       constexpr std::int64_t kModelsOwnLimit = 1024;  // its class sets the list
       limit = kModelsOwnLimit;
@@ -882,6 +881,10 @@ bool Deployment::flashinfer_delta_net() const {
   return delta_net && gpu.compute_major == 9 && (asked.empty() || asked == "flashinfer");
 }
 
+std::int64_t Deployment::decode_tokens() const {
+  return 1 + (speculation ? speculation->tokens : 0);
+}
+
 double Deployment::acceptance() const {
   constexpr double kUsual = 0.7;
   return assumed.spec_acceptance.value_or(kUsual);
@@ -908,8 +911,8 @@ models::ShardPlan Deployment::shard(int stage) const {
   plan.indexer.key_in_16_bits = rules.indexer_key_in_16_bits;
   if (rules.indexer_keeps_places) {
     // get_sparse_mla_index_group_max_rows, and one row more.
-    const std::int64_t queries = 1 + (speculation ? speculation->tokens : 0);
-    plan.indexer.choice_rows = std::min(max_num_batched_tokens.count(), max_num_seqs * queries) + 1;
+    plan.indexer.choice_rows =
+        std::min(max_num_batched_tokens.count(), max_num_seqs * decode_tokens()) + 1;
   }
   if (speculation) {
     plan.draft = speculation->own_layers;

@@ -102,6 +102,8 @@ struct Deployment : EngineDeployment {
   [[nodiscard]] OrderedJson resolved() const override;
   [[nodiscard]] std::vector<Knob> knobs() const override;
 
+  // Of one request in a step: the last token and its drafts.
+  [[nodiscard]] std::int64_t decode_tokens() const;
   // Probability that a draft token is right if those before it were.
   [[nodiscard]] double acceptance() const;
   [[nodiscard]] int ranks() const { return tp * pp; }  // of one engine

@@ -94,17 +94,18 @@ void StepBuilder::make_expert_workspace(OpId id, const FfnSpec& spec) {
   const bool dispatched = exchange == Exchange::kSparse || exchange == Exchange::kBatched;
   const bool kept =
       rule == ExpertWorkspaces::kAlways || (rule == ExpertWorkspaces::kDispatched && dispatched);
-  const Bytes workspace =
-      kind_.first_run || !kept
-          ? expert_workspace(deployment_, spec, deployment_.max_num_batched_tokens)
-          : Bytes{0};
-  if (!kept || workspace > made_workspace_) {
-    made_workspace_ = workspace;
-    TensorInfo info{"expert workspaces", "of max_num_batched_tokens, by kernel",
-                    Leaf::kWorkspaceMoe, Affine::fixed(workspace)};
-    info.kept = kept;
-    graph_.make(id, std::move(info));
+  if (kept && !kind_.first_run) {
+    return;
   }
+  const Bytes workspace = expert_workspace(deployment_, spec, deployment_.max_num_batched_tokens);
+  if (kept && workspace <= made_workspace_) {
+    return;
+  }
+  made_workspace_ = workspace;
+  TensorInfo info{"expert workspaces", "of max_num_batched_tokens, by kernel", Leaf::kWorkspaceMoe,
+                  Affine::fixed(workspace)};
+  info.kept = kept;
+  graph_.make(id, std::move(info));
 }
 
 TensorId StepBuilder::experts(const FfnSpec& spec, const std::vector<TensorId>& chosen) {

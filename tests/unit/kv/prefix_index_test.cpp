@@ -36,11 +36,16 @@ std::vector<BlockId> walk(const PrefixIndex& index, const std::vector<BlockKey>&
   return found;
 }
 
-TEST(PrefixIndex, AWalkGoesOnWherePrefixesPart) {
-  PrefixIndex index(10);
+// A prompt of three blocks.
+void insert_first(PrefixIndex& index) {
   index.insert(11, 1, 16, {});
   index.insert(112, 2, 32, {1, 11});
   index.insert(1123, 3, 48, {2, 112});
+}
+
+TEST(PrefixIndex, AWalkGoesOnWherePrefixesPart) {
+  PrefixIndex index(10);
+  insert_first(index);
   index.insert(1124, 4, 48, {2, 112});
   EXPECT_EQ(walk(index, {11, 112, 1123}), (std::vector<BlockId>{1, 2, 3}));
   EXPECT_EQ(walk(index, {11, 112, 1124}), (std::vector<BlockId>{1, 2, 4}));
@@ -51,9 +56,7 @@ TEST(PrefixIndex, AWalkGoesOnWherePrefixesPart) {
 
 TEST(PrefixIndex, ASecondBlockOfAPrefixWaitsForTheFirstToGo) {
   PrefixIndex index(10);
-  index.insert(11, 1, 16, {});
-  index.insert(112, 2, 32, {1, 11});
-  index.insert(1123, 3, 48, {2, 112});
+  insert_first(index);
   index.insert(112, 4, 32, {1, 11});
   index.insert(1123, 5, 48, {4, 112});
   index.check();
@@ -67,9 +70,7 @@ TEST(PrefixIndex, ASecondBlockOfAPrefixWaitsForTheFirstToGo) {
 
 TEST(PrefixIndex, WhatABlockLostFromTheMiddleLeavesIsFoundWhenThePrefixIsBack) {
   PrefixIndex index(10);
-  index.insert(11, 1, 16, {});
-  index.insert(112, 2, 32, {1, 11});
-  index.insert(1123, 3, 48, {2, 112});
+  insert_first(index);
   index.forget(2);
   EXPECT_EQ(walk(index, {11, 112, 1123}), (std::vector<BlockId>{1}));
   index.insert(112, 4, 32, {1, 11});

@@ -80,13 +80,18 @@ TEST(CachePlan, WeightsMayLeaveNothing) {
   EXPECT_NE(std::get<CacheRefusal>(refused).message.find("above 0.600"), std::string::npos);
 }
 
-TEST(CachePlan, WindowsTakeTheirRatio) {
-  Deployment deployment = plain();
-  deployment.window_pool = true;
+CacheSizes windowed_cells() {
   CacheSizes sizes = cells(100);
   sizes.window_token = 50;
   sizes.window_layers = 1;
   sizes.window = Tokens{128};
+  return sizes;
+}
+
+TEST(CachePlan, WindowsTakeTheirRatio) {
+  Deployment deployment = plain();
+  deployment.window_pool = true;
+  const CacheSizes sizes = windowed_cells();
   // A full token costs 100 + 0.8 x 50 = 140.
   const CacheBudget budget{Bytes{1'400'000}, 0};
   const CachePlan plan = std::get<CachePlan>(cache_plan(deployment, sizes, budget));
@@ -103,10 +108,7 @@ TEST(CachePlan, WindowsTakeTheirRatio) {
 TEST(CachePlan, CappedWindowsAreWhatIsMissing) {
   Deployment deployment = plain();
   deployment.window_pool = true;
-  CacheSizes sizes = cells(100);
-  sizes.window_token = 50;
-  sizes.window_layers = 1;
-  sizes.window = Tokens{128};
+  CacheSizes sizes = windowed_cells();
   sizes.window_cap = Tokens{1000};
   sizes.fixed = Bytes{7};
   const auto refused = cache_plan(deployment, sizes, CacheBudget{Bytes{40'000}, 0});
