@@ -36,6 +36,7 @@ struct FlashAttention3Options {
   bool causal = true;
   std::int64_t kv_element_bytes = 2;
   std::int64_t fixed_splits = 0;  // set by the engine: full CUDA graphs
+  std::int64_t window = 0;        // of a sliding window, tokens; 0: none
 };
 
 // FlashAttention 3 (hopper/heuristics.h): as above on SMs, 1 up to 4 KV blocks.

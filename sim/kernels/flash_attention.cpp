@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "sim/core/error.hpp"
@@ -116,6 +117,7 @@ std::int64_t flash_attention_3_splits(const AttentionBatch& batch, const models:
   ShapeCheck{"FlashAttention 3"}
       .between("fixed splits", options.fixed_splits, 0, kMostFixedSplits)
       .between("KV element bytes", options.kv_element_bytes, 1, 4)
+      .between("window", options.window, 0, std::numeric_limits<std::int32_t>::max())
       .raise_if_any();
   if (options.fixed_splits > 0) {
     return options.fixed_splits;
@@ -127,14 +129,17 @@ std::int64_t flash_attention_3_splits(const AttentionBatch& batch, const models:
   const std::int64_t packed_rows =
       product(batch.max_query_tokens, batch.query_heads / batch.kv_heads);
   const std::int64_t query_blocks = div_ceil(packed_rows, tile.query);
-  const std::int64_t kv_blocks = div_ceil(batch.max_context, tile.kv);
+  const std::int64_t loaded = options.window == 0
+                                  ? batch.max_context
+                                  : std::min(batch.max_context, options.window + 1 + tile.query);
+  const std::int64_t kv_blocks = div_ceil(loaded, tile.kv);
   const std::int64_t blocks =
       product(options.varlen ? 1 : batch.sequences, batch.kv_heads, query_blocks);
   if (fills(blocks, gpu.sm_count)) {
     const std::int64_t head_bytes =
         product(batch.max_context, batch.head_dim + batch.value_dim, options.kv_element_bytes);
-    const bool reads_kv_twice =
-        head_bytes > kL2Bytes && !options.causal && query_blocks >= std::int64_t{2} * gpu.sm_count;
+    const bool reads_kv_twice = head_bytes > kL2Bytes && !options.causal && options.window == 0 &&
+                                query_blocks >= std::int64_t{2} * gpu.sm_count;
     return reads_kv_twice ? std::min(div_ceil(head_bytes, kL2Bytes), kMostSplits) : 1;
   }
   return kv_blocks < kLeastKvBlocks ? 1 : best_splits(blocks, gpu.sm_count, kv_blocks, false);

@@ -273,6 +273,11 @@ Tensors decode_inputs(const Deployment& deployment, std::int64_t largest_batch) 
     if (deployment.rules.draft_page_table) {
       list.add("page table of drafts", "B x ceil(C / P) x 4", Leaf::kGraphStaticIo, table);
     }
+    if (deployment.decode_backend == "fa3" && deployment.rules.encoder_page_table) {
+      list.add(
+          "page table of an encoder", "B x C x 4", Leaf::kGraphStaticIo,
+          Bytes{kInt32} * detail::checked_mul(largest_batch, deployment.max_model_len.count()));
+    }
     if (deployment.window_pool) {
       list.add("window page table", "B x ceil(C / P) x 4", Leaf::kGraphStaticIo, table);
     }
@@ -295,8 +300,14 @@ Tensors decode_inputs(const Deployment& deployment, std::int64_t largest_batch) 
   return list.take();
 }
 
-Tensors decode_metadata(const Deployment& deployment, std::int64_t /*batch*/) {
+Tensors decode_metadata(const Deployment& deployment, std::int64_t batch) {
   List list;
+  if (deployment.decode_backend == "fa3" && deployment.rules.copied_page_tables) {
+    const std::int64_t pages =
+        div_ceil(deployment.max_model_len.count(), deployment.page_size.count());
+    list.add("page table of a graph", "B x ceil(C / P) x 4", Leaf::kGraphStaticIo,
+             Bytes{kInt32} * detail::checked_mul(batch, pages));
+  }
   if (deployment.decode_backend == "flashinfer" && !has_mla(*deployment.model)) {
     list.add("FlashInfer plan of a graph", "8 MiB", Leaf::kWorkspaceAttention, kFlashInferPlan);
   }

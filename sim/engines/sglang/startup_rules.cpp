@@ -174,6 +174,9 @@ StartupRules read_rules(const Version& version) {
   rules.speculative_requests = read.integer("speculative_requests");
   rules.logits_buffer = read.boolean("logits_buffer");
   rules.draft_page_table = read.boolean("draft_page_table");
+  rules.copied_page_tables = read.boolean("copied_page_tables");
+  rules.encoder_page_table = read.boolean("encoder_page_table");
+  rules.fa3_splits_unbounded = read.boolean("fa3_splits_unbounded");
   rules.shared_expert_copies = read.boolean("shared_expert_copies");
   rules.input_registry = read.boolean("input_registry");
   rules.shared_kv_storage = read.boolean("shared_kv_storage");

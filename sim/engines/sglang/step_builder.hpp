@@ -77,6 +77,7 @@ class StepBuilder {
   TensorId recurrent(const AttentionSpec& attention, TensorId input);
   // The kernel between the pieces, with what it allocates beside its output.
   void attention_kernel(const AttentionSpec& attention, const std::vector<TensorId>& reads);
+  [[nodiscard]] std::int64_t unbounded_splits(const AttentionSpec& attention) const;
 
   TensorId feed_forward(const LayerSpec& spec, TensorId input);
   TensorId feed_forward_here(const LayerSpec& spec, TensorId input);

@@ -1,5 +1,6 @@
 // Attention and feed-forward layers of a step.
 #include "sim/engines/sglang/step_builder.hpp"
+#include "sim/kernels/attention.hpp"
 
 namespace oomcast::sglang {
 
@@ -14,6 +15,8 @@ using opgraph::TensorId;
 using opgraph::Variable;
 
 namespace {
+
+constexpr Bytes kFloatBytes{4};
 
 // Shared experts run as one more routed expert, unless a gate weighs them.
 bool fuses_shared_experts(const Deployment& deployment, const LayerSpec& layer) {
@@ -84,9 +87,43 @@ void StepBuilder::attention_kernel(const AttentionSpec& attention,
   if (!kind_.decode) {
     graph_.set_between_pieces(kernel);
   }
-  graph_.make(kernel, bytes_per_token("softmax statistics", "T x heads x 4",
-                                      Bytes{4} * per_attention_rank(attention.heads),
+  const std::int64_t heads = per_attention_rank(attention.heads);
+  graph_.make(kernel, bytes_per_token("softmax statistics", "T x heads x 4", kFloatBytes * heads,
                                       Leaf::kWorkspaceAttention));
+  if (const std::int64_t splits = unbounded_splits(attention); splits > 1) {
+    const bool mla = attention.kind == AttentionKind::kMla;
+    const std::int64_t rows = detail::checked_mul(splits, heads);
+    graph_.make(kernel, bytes_per_token(
+                            "split outputs", "splits x T x heads x dv x 4",
+                            kFloatBytes * detail::checked_mul(rows, mla ? attention.mla.kv_lora_rank
+                                                                        : attention.v_head_dim),
+                            Leaf::kWorkspaceAttention));
+    graph_.make(kernel, bytes_per_token("softmax statistics of splits", "splits x T x heads x 4",
+                                        kFloatBytes * rows, Leaf::kWorkspaceAttention));
+  }
+}
+
+// Of a decode batch in FlashAttention 3 while it splits every sequence as if it were alone; later
+// ones hold no more than a wave of them, which other tensors hide.
+std::int64_t StepBuilder::unbounded_splits(const AttentionSpec& attention) const {
+  if (!kind_.decode || deployment_.decode_backend != "fa3" ||
+      !deployment_.rules.fa3_splits_unbounded) {
+    return 1;
+  }
+  kernels::AttentionBatch batch;
+  batch.max_context = deployment_.max_model_len.count();
+  batch.query_heads = per_attention_rank(attention.heads);
+  if (attention.kind == AttentionKind::kMla) {  // the rotary part, the latents beside it
+    batch.head_dim = attention.mla.rope_dim;
+    batch.value_dim = attention.mla.kv_lora_rank;
+  } else {
+    batch.kv_heads = std::max<std::int64_t>(1, per_attention_rank(attention.kv_heads));
+    batch.head_dim = attention.head_dim;
+    batch.value_dim = attention.v_head_dim;
+  }
+  kernels::FlashAttention3Options options;
+  options.window = attention.window.count();
+  return kernels::flash_attention_3_splits(batch, deployment_.gpu, options);
 }
 
 TensorId StepBuilder::mla(const AttentionSpec& attention, TensorId input) {

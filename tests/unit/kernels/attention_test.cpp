@@ -59,6 +59,14 @@ TEST(FlashAttention3, SplitsOnPaper) {
   EXPECT_EQ(flash_attention_3_splits(encoder, h100(), varlen), 1);
 }
 
+TEST(FlashAttention3, WindowsLoadFewBlocks) {
+  FlashAttention3Options options;
+  options.window = 128;  // 128 + 1 + a tile of 128 queries: 3 blocks
+  EXPECT_EQ(flash_attention_3_splits(decode(64, 131'072), h100(), options), 1);
+  options.window = 1024;  // 10 blocks, so 10 splits at most; 9 come within 85 %
+  EXPECT_EQ(flash_attention_3_splits(decode(64, 131'072), h100(), options), 9);
+}
+
 TEST(FlashAttention3, FullGraphsTakeTheEnginesSplits) {
   // Recorded growth of vLLM's graph pool at 512 tokens: Llama-8B 256 MiB, Qwen3-14B 320 (40 heads),
   // DeepSeek-V2-Lite 512 (16 heads of 512).

@@ -100,7 +100,7 @@ TEST(SglangExperts, AttentionGroupsBringTheirTokensTogether) {
   // token the widest moment holds 8 tokens' products: 8 x 8 chosen x (2 x 256 + 256 + 7168) x 2 B
   // and the gathered token, 8 x 7168 x 2 B.
   launch::LaunchOptions options;
-  options.engine_version = "0.5.9";
+  options.engine_version = "0.5.16";
   const auto peak = [&](const std::string& flags) {
     launch::Launch line = launch::parse_launch(
         "sglang serve --model-path deepseek-ai/DeepSeek-V3 --tp 8 " + flags, options);

@@ -87,7 +87,8 @@ TEST(Startup, GraphsOffTakeNoPool) {
 
 TEST(Startup, GraphsOnceKeptTheirOwnLogits) {
   const auto drop = [](bool buffer) {
-    Deployment at = deployment(kLlama, "--mem-fraction-static 0.8", "H100-80GB", "0.4.9");
+    Deployment at = deployment(kLlama, "--mem-fraction-static 0.8 --attention-backend triton",
+                               "H100-80GB", "0.4.9");
     at.rules.logits_buffer = buffer;
     return simulate_startup(at).stages.front().decode_drop;
   };
@@ -95,6 +96,37 @@ TEST(Startup, GraphsOnceKeptTheirOwnLogits) {
   const std::int64_t more = (1687 - 160) * 128256LL * 4;
   const Bytes difference = drop(false) - drop(true) - Bytes{more};
   EXPECT_LT(difference.count() < 0 ? Bytes{0} - difference : difference, 48 * kMiB);
+}
+
+TEST(Startup, GraphsOfFlashAttentionOnceCopiedPageTables) {
+  const auto inputs = [](bool copies, const char* flags = "") {
+    Deployment at =
+        deployment(kLlama, std::string("--mem-fraction-static 0.7 ") + flags, "H100-80GB", "0.4.9");
+    at.rules.copied_page_tables = copies;
+    return simulate_startup(at).stages.front().phases.back().device[index_of(Leaf::kGraphStaticIo)];
+  };
+  // Rows of 131,072 tokens at pages of one, for all batches together.
+  EXPECT_EQ(inputs(true) - inputs(false), Bytes{1687LL * 131072 * 4});
+  EXPECT_EQ(inputs(true, "--attention-backend triton"),
+            inputs(false, "--attention-backend triton"));
+}
+
+TEST(Startup, DecodesOfFlashAttentionOnceSplitEachSequenceAsIfAlone) {
+  const auto pool = [](bool unbounded) {
+    Deployment at =
+        deployment("deepseek-ai/DeepSeek-V3", "--tp 8 --cuda-graph-max-bs 256", "H200", "0.5.7");
+    at.rules.fa3_splits_unbounded = unbounded;
+    Bytes sum;
+    for (const CapturedGraph& graph : simulate_startup(at).stages.front().graphs) {
+      sum += graph.pool_growth;
+    }
+    return sum;
+  };
+  // 16 heads are one block of 64 rows on 132 SMs: 109 splits of 512 + 1 floats.
+  const std::int64_t partials = 256LL * 109 * 16 * 513 * 4;
+  const Bytes more = pool(true) - pool(false);
+  EXPECT_GT(more.count(), partials * 7 / 10);  // other tensors lie there without them
+  EXPECT_LT(more.count(), partials + (4 << 20));
 }
 
 TEST(Startup, DraftsAreLoadedBeforeOrAfterThePools) {
