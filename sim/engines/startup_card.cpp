@@ -45,7 +45,15 @@ bool StartupCard::allocate_all(const std::vector<opgraph::LiveTensor>& tensors) 
 }
 
 bool StartupCard::outside(Leaf leaf, Backing backing, Bytes bytes) {
-  if (!state_.memory.take_outside(leaf, backing, bytes)) {
+  return posted(leaf, state_.memory.take_outside(leaf, backing, bytes));
+}
+
+bool StartupCard::correct(Leaf leaf, Backing backing, Bytes more) {
+  return posted(leaf, state_.memory.correct_outside(leaf, backing, more));
+}
+
+bool StartupCard::posted(Leaf leaf, bool fits) {
+  if (!fits) {
     fail(OutcomeKind::kStartupOom, leaf, state_.memory.shortage(), state_.memory.message());
     return false;
   }

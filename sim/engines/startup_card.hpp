@@ -33,6 +33,8 @@ class StartupCard {
   [[nodiscard]] bool allocate(Leaf leaf, Bytes bytes) { return make(leaf, bytes).has_value(); }
   [[nodiscard]] bool allocate_all(const std::vector<opgraph::LiveTensor>& tensors);
   [[nodiscard]] bool outside(Leaf leaf, Backing backing, Bytes bytes);
+  // What a calibration found beyond that, or less.
+  [[nodiscard]] bool correct(Leaf leaf, Backing backing, Bytes more);
   // Buffers of a communicator, each on its own backing; pinned host memory has no limit here.
   [[nodiscard]] bool outside_all(Leaf leaf, const std::vector<Buffer>& buffers);
 
@@ -51,6 +53,9 @@ class StartupCard {
   [[nodiscard]] Bytes device_free() const { return state_.memory.ledger().device_free(); }
 
  private:
+  // An out-of-memory is the outcome.
+  bool posted(Leaf leaf, bool fits);
+
   RankState& state_;
   std::string_view phase_ = "context";
   Bytes phase_peak_;

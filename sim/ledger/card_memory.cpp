@@ -89,6 +89,14 @@ void CardMemory::return_outside(Leaf leaf, Backing backing, Bytes bytes) {
   ledger_.transfer(Account::cell(leaf, backing), Account::free_of(backing), rounded);
 }
 
+bool CardMemory::correct_outside(Leaf leaf, Backing backing, Bytes more) {
+  if (more >= Bytes{0}) {
+    return take_outside(leaf, backing, more);
+  }
+  return_outside(leaf, backing, std::min(-more, ledger_.at(leaf, backing)));
+  return true;
+}
+
 void CardMemory::use_stream(allocator::StreamId stream) {
   stream_ = stream;
   allocator_.set_current_stream(stream);

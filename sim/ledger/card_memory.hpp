@@ -38,6 +38,8 @@ class CardMemory {
   // the card has no room for it: message() and shortage() then tell.
   [[nodiscard]] bool take_outside(Leaf leaf, Backing backing, Bytes bytes);
   void return_outside(Leaf leaf, Backing backing, Bytes bytes);
+  // Takes `more`; where it is negative, returns as much of what is held there.
+  [[nodiscard]] bool correct_outside(Leaf leaf, Backing backing, Bytes more);
 
   // Work goes to this stream from now on; blocks freed on another are not for it.
   void use_stream(allocator::StreamId stream);

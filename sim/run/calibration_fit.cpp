@@ -31,23 +31,25 @@ enum class Kind : std::uint8_t {
 struct KindRow {
   Kind kind;
   const char* name;
-  double step;  // bytes by which it is changed to see what depends on it
+  double step;    // bytes by which it is changed to see what depends on it
+  double spread;  // bytes by which presets are commonly off: holds what figures hardly tell
 };
 constexpr std::array<KindRow, 7> kKinds = {
-    {{Kind::kLoad, "load_residual_mib", 32 * kMebi},
-     {Kind::kActivation, "activation_offset_mib", 32 * kMebi},
-     {Kind::kGraph, "graph_residual_mib", kMebi},
-     {Kind::kCollectives, "collectives_residual_mib", 32 * kMebi},
-     {Kind::kNonTorch, "non_torch_residual_mib", 32 * kMebi},
-     {Kind::kContext, "context_mib", 32 * kMebi},
-     {Kind::kTotal, "device_total_mib", 32 * kMebi}}};
+    {{Kind::kLoad, "load_residual_mib", 32 * kMebi, 512 * kMebi},
+     {Kind::kActivation, "activation_offset_mib", 32 * kMebi, 512 * kMebi},
+     {Kind::kGraph, "graph_residual_mib", kMebi, 16 * kMebi},  // a captured graph
+     {Kind::kCollectives, "collectives_residual_mib", 32 * kMebi, 512 * kMebi},
+     {Kind::kNonTorch, "non_torch_residual_mib", 32 * kMebi, 512 * kMebi},
+     {Kind::kContext, "context_mib", 32 * kMebi, 128 * kMebi},
+     {Kind::kTotal, "device_total_mib", 32 * kMebi, 256 * kMebi}}};
 constexpr Eigen::Index kKindCount = kKinds.size();
 
 // Figures that are measured memory; counts follow from them.
-constexpr std::array<Figure, 12> kFigures = {
-    Figure::kTotal,       Figure::kWeights,       Figure::kDraftWeights,  Figure::kActivationPeak,
-    Figure::kNonTorch,    Figure::kConsumed,      Figure::kGraphEstimate, Figure::kGraphs,
-    Figure::kAvailableKv, Figure::kFreeAfterLoad, Figure::kFreeAfterPool, Figure::kFreeWhenReady};
+constexpr std::array<Figure, 13> kFigures = {
+    Figure::kTotal,          Figure::kFreeAtStart, Figure::kWeights,       Figure::kDraftWeights,
+    Figure::kActivationPeak, Figure::kNonTorch,    Figure::kConsumed,      Figure::kGraphEstimate,
+    Figure::kGraphs,         Figure::kAvailableKv, Figure::kFreeAfterLoad, Figure::kFreeAfterPool,
+    Figure::kFreeWhenReady};
 
 Bytes bytes_of(double value) { return Bytes{std::llround(value)}; }
 
@@ -94,14 +96,17 @@ class Fit {
     constexpr int kRounds = 4;
     for (int round = 0; round < kRounds && !chosen.empty(); ++round) {
       const Eigen::MatrixXd now = round == 0 ? slopes : slopes_at(deltas);
-      const auto update = fit::least_squares(now(Eigen::all, chosen), misfits_at(deltas));
+      const auto update = fit::least_squares(with_spreads(now(Eigen::all, chosen), chosen),
+                                             with_spreads(misfits_at(deltas), deltas, chosen));
       if (!update) {
         break;
       }
+      const Deltas before = deltas;
       for (Eigen::Index i = 0; i < update->values.size(); ++i) {
         deltas[chosen[static_cast<std::size_t>(i)]] += update->values[i];
       }
-      if (update->values.cwiseAbs().maxCoeff() < kMebi / 16) {
+      keep_positive(deltas);
+      if ((deltas - before).cwiseAbs().maxCoeff() < kMebi / 16) {
         break;
       }
     }
@@ -210,6 +215,42 @@ class Fit {
     return out;
   }
 
+  // One more equation for each coefficient: that it is its preset, to within its spread. It
+  // outweighs what figures say of it only where they hardly do.
+  static Eigen::MatrixXd with_spreads(const Eigen::MatrixXd& slopes,
+                                      const std::vector<Eigen::Index>& chosen) {
+    Eigen::MatrixXd out = Eigen::MatrixXd::Zero(slopes.rows() + slopes.cols(), slopes.cols());
+    out.topRows(slopes.rows()) = slopes;
+    for (Eigen::Index i = 0; i < slopes.cols(); ++i) {
+      out(slopes.rows() + i, i) = 1 / spread_of(chosen[static_cast<std::size_t>(i)]);
+    }
+    return out;
+  }
+  static Eigen::VectorXd with_spreads(const Eigen::VectorXd& misfits, const Deltas& deltas,
+                                      const std::vector<Eigen::Index>& chosen) {
+    Eigen::VectorXd out(misfits.size() + static_cast<Eigen::Index>(chosen.size()));
+    out.head(misfits.size()) = misfits;
+    Eigen::Index place = misfits.size();
+    for (const Eigen::Index kind : chosen) {
+      out[place++] = -deltas[kind] / spread_of(kind);
+    }
+    return out;
+  }
+  static double spread_of(Eigen::Index kind) {
+    return kKinds[static_cast<std::size_t>(kind)].spread;
+  }
+
+  // A card has memory, and a context takes none below zero.
+  void keep_positive(Deltas& deltas) const {
+    const models::GpuSpec& gpu = deployments_.front().common().gpu;
+    const auto keep = [&](Kind kind, Bytes preset) {
+      double& delta = deltas[static_cast<Eigen::Index>(kind)];
+      delta = std::max(delta, -static_cast<double>(preset.count()));
+    };
+    keep(Kind::kContext, gpu.context_bytes);
+    keep(Kind::kTotal, gpu.device_total - kMiB);
+  }
+
   [[nodiscard]] bool is_known(Kind kind) const {
     return (kind == Kind::kTotal && known_.device_total) ||
            (kind == Kind::kContext && known_.context);
@@ -217,7 +258,7 @@ class Fit {
 
   // Columns that add what no earlier one explains.
   [[nodiscard]] std::vector<Eigen::Index> choose(const Eigen::MatrixXd& slopes) const {
-    constexpr double kLittle = 1e-3;
+    constexpr double kLittle = 0.05;  // the driver's units alone make slopes differ by less
     std::vector<Eigen::Index> chosen;
     for (Eigen::Index i = 0; i < slopes.cols(); ++i) {
       const double whole = slopes.col(i).norm();

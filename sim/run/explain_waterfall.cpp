@@ -149,17 +149,13 @@ Waterfall sglang_waterfall(const EngineRun& run, std::size_t rank, const Plan* p
   const auto weights = build.predicted(Figure::kWeights);
   const auto state = plan == nullptr ? std::nullopt : number(plan->report().state_pool);
   const auto pools = build.predicted(Figure::kAvailableKv);
-  std::optional<double> before;
   std::optional<double> kept;
-  if (after_load && weights) {
-    before = *after_load + *weights;
-    if (pools) {
-      kept = *pools + state.value_or(0) - *after_load;
-    }
+  if (after_load && weights && pools) {
+    kept = *pools + state.value_or(0) - *after_load;
   }
   const Reading* free = build.logged(Figure::kFreeAtStart);
-  build.add("free before loading", "", build.logged_value(Figure::kFreeAtStart), before,
-            free == nullptr ? 0 : free->half_step);
+  build.add("free before loading", "", build.logged_value(Figure::kFreeAtStart),
+            build.predicted(Figure::kFreeAtStart), free == nullptr ? 0 : free->half_step);
   build.subtract("weights", "model", Figure::kWeights);
   build.subtract_if_there("draft weights", "model", Figure::kDraftWeights);
   const auto share = static_share(run);
@@ -232,6 +228,10 @@ std::optional<double> predicted_figure(const EngineReport& report, Figure figure
       return number(report.available_kv);
     case Figure::kKvNeeded:
       return number(report.kv_needed);
+    case Figure::kFreeAtStart:  // SGLang calls that weights which is gone after loading
+      return report.available_after_load && report.weights
+                 ? number(*report.available_after_load + *report.weights)
+                 : std::nullopt;
     case Figure::kFreeAfterLoad:
       return number(report.available_after_load);
     case Figure::kFreeAfterPool:

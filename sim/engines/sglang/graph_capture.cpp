@@ -72,6 +72,11 @@ bool GraphCapture::capture_decodes() {
   return fits;
 }
 
+bool GraphCapture::correct_decodes() {
+  return memory_.correct_outside(Leaf::kGraphPool, Backing::kDriver,
+                                 deployment_.assumed.residuals.graph * decode_sizes_.size());
+}
+
 bool GraphCapture::make_static(const Tensors& tensors) {
   return std::all_of(tensors.begin(), tensors.end(), [this](const opgraph::LiveTensor& tensor) {
     return memory_.allocate(tensor.leaf, tensor.bytes, startup_tag(kPhase, tensor.leaf))

@@ -27,6 +27,8 @@ class GraphCapture {
   // Largest first. False after an out-of-memory (the card's message tells).
   [[nodiscard]] bool capture_prefills();
   [[nodiscard]] bool capture_decodes();
+  // What a calibration found a graph to take beyond that.
+  [[nodiscard]] bool correct_decodes();
   [[nodiscard]] const std::vector<CapturedGraph>& captured() const { return captured_; }
 
  private:

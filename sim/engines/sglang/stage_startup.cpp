@@ -106,7 +106,9 @@ bool StageStartup::communicators() {
       return false;
     }
   } else {
-    if (!card_.outside_all(Leaf::kCommNccl, communicator_buffers(deployment_))) {
+    if (!card_.outside_all(Leaf::kCommNccl, communicator_buffers(deployment_)) ||
+        (deployment_.tp > 1 && !card_.correct(Leaf::kCommNccl, Backing::kDriver,
+                                              deployment_.assumed.residuals.collectives))) {
       return false;
     }
   }
@@ -126,7 +128,8 @@ bool StageStartup::load() {
   loaded_.clear();
   weights_ = load_sequence(deployment_, state_.stage);
   if (!run(weights_) ||
-      !card_.outside(Leaf::kSystemContext, Backing::kContext, deployment_.rules.load_modules)) {
+      !card_.outside(Leaf::kSystemContext, Backing::kContext, deployment_.rules.load_modules) ||
+      !card_.correct(Leaf::kSystemContext, Backing::kContext, deployment_.assumed.residuals.load)) {
     return false;
   }
   state_.after_load = measured_free();
@@ -230,6 +233,7 @@ bool StageStartup::capture() {
   bool fits = graphs.capture_prefills();
   const Bytes between = fits ? measured_free() : Bytes{0};
   fits = fits && graphs.capture_decodes();
+  fits = fits && graphs.correct_decodes();
   state_.graphs = graphs.captured();
   card_.seen();
   if (!fits) {

@@ -82,6 +82,12 @@ class StageStartup {
     return (deployment_.rules.blocks_are_ceiled ? div_ceil(tokens, block) : tokens / block) * block;
   }
 
+  // The dry run's peak above the weights.
+  [[nodiscard]] Bytes dynamic() const {
+    return deployment_.assumed.activation_peak.value_or(
+        std::max(Bytes{0}, state_->dynamic + residuals().activation));
+  }
+
  private:
   [[nodiscard]] bool profiled() const {
     return deployment_.rules.profiles &&
@@ -108,6 +114,8 @@ class StageStartup {
   bool communicators() {
     card_.begin("communicators");
     return card_.outside_all(Leaf::kCommNccl, communicator_buffers(deployment_)) &&
+           (deployment_.tp == 1 ||
+            card_.correct(Leaf::kCommNccl, Backing::kDriver, residuals().collectives)) &&
            card_.outside_all(Leaf::kCommExpert, deployment_.exchange.buffers) && card_.end();
   }
 
@@ -127,8 +135,8 @@ class StageStartup {
       tensors.push_back(*made);
     }
     state_->memory.empty_cache();
-    state_->weights = card_.allocated();
-    return card_.end();
+    state_->weights = std::max(Bytes{0}, card_.allocated() + residuals().load);
+    return card_.correct(Leaf::kSystemContext, Backing::kContext, residuals().load) && card_.end();
   }
 
   // The engine's text names the stage that could not be made.
@@ -180,7 +188,8 @@ class StageStartup {
     }
     state_->memory.empty_cache();
     const Bytes used = deployment_.device_total() - card_.device_free();
-    const Bytes extra = std::max(Bytes{0}, used - card_.allocated());
+    const Bytes inside = card_.allocated() + residuals().load;
+    const Bytes extra = std::max(Bytes{0}, used - inside);
     const Bytes peak = state_->weights + dynamic() + extra;
     state_->outside_torch = extra - trial;
     state_->available = share_of(deployment_.device_total() - peak + trial);
@@ -189,12 +198,11 @@ class StageStartup {
     return card_.end() && limit();
   }
 
-  [[nodiscard]] Bytes dynamic() const {
-    return deployment_.assumed.activation_peak.value_or(state_->dynamic);
-  }
   [[nodiscard]] Bytes outside_torch_bytes() const {
-    return deployment_.assumed.non_torch.value_or(deployment_.rules.modules);
+    return deployment_.assumed.non_torch.value_or(
+        std::max(Bytes{0}, deployment_.rules.modules + residuals().non_torch));
   }
+  [[nodiscard]] const Residuals& residuals() const { return deployment_.assumed.residuals; }
   [[nodiscard]] Bytes share_of(Bytes free) const {
     return Bytes{
         static_cast<std::int64_t>(static_cast<double>(free.count()) * deployment_.free_fraction)};
@@ -290,7 +298,16 @@ class StageStartup {
       state_->graphs.push_back(
           {"generation", size, pool() - before, deployment_.rules.graph_driver, {}, {}});
     }
-    return true;
+    // In one sum: the driver's unit is larger than most of it.
+    const Bytes before = graph_driver();
+    const bool fits = card_.correct(Leaf::kGraphPool, Backing::kDriver,
+                                    residuals().graph * deployment_.graph_sizes.size());
+    graph_driver_ += graph_driver() - before;
+    return fits;
+  }
+
+  [[nodiscard]] Bytes graph_driver() const {
+    return state_->memory.ledger().at(Leaf::kGraphPool, Backing::kDriver);
   }
 
   void release_graphs() {
@@ -410,7 +427,7 @@ Startup simulate_startup(const Deployment& deployment) {
   StageStartup& first = *stages.front();
   if (tokens > 0) {
     const std::int64_t block = deployment.tokens_per_block.count();
-    out.report.activation_peak = first.state().dynamic;
+    out.report.activation_peak = first.dynamic();
     out.report.non_torch = first.state().outside_torch;
     out.report.kv_tokens = tokens;
     out.report.kv_blocks = tokens / block;

@@ -140,7 +140,8 @@ bool GraphCapture::run(bool trial) {
     }
   }
   memory_.use_stream(allocator::StreamId::kDefault);
-  return fits && (trial || add_residual());
+  return fits && (trial || memory_.correct_outside(Leaf::kGraphPool, Backing::kDriver,
+                                                   residual(captured_.size())));
 }
 
 bool GraphCapture::has_room_for(const CaptureEffect& effect) const {
@@ -229,16 +230,6 @@ bool GraphCapture::record(GraphMode mode, const opgraph::Program& program, std::
 // What a calibration found per graph, in one sum: the driver's unit is larger than most of it.
 Bytes GraphCapture::residual(std::size_t graphs) const {
   return deployment_.assumed.residuals.graph * graphs;
-}
-
-bool GraphCapture::add_residual() {
-  const Bytes more = residual(captured_.size());
-  if (more >= Bytes{0}) {
-    return memory_.take_outside(Leaf::kGraphPool, Backing::kDriver, more);
-  }
-  const Bytes held = memory_.ledger().at(Leaf::kGraphPool, Backing::kDriver);
-  memory_.return_outside(Leaf::kGraphPool, Backing::kDriver, std::min(-more, held));
-  return true;
 }
 
 Bytes GraphCapture::estimate() const {

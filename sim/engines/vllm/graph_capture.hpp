@@ -85,7 +85,6 @@ class GraphCapture {
   bool make_static_output(std::int64_t size);
   bool record(GraphMode mode, const opgraph::Program& program, std::int64_t size);
   [[nodiscard]] Bytes residual(std::size_t graphs) const;
-  bool add_residual();
 
   const Deployment& deployment_;
   const CapturePrograms& programs_;

@@ -1,4 +1,5 @@
 // Logs -> coefficients -> plans: what a machine takes beyond the presets comes back.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "sim/core/error.hpp"
@@ -40,16 +41,23 @@ struct Logs {
   std::vector<CalibrationSample> samples;
 };
 
-Logs logs_of(const std::vector<DeploymentInput>& inputs) {
+using Print = std::string (*)(const Plan&, const std::string&);
+
+Logs logs_of(const std::vector<DeploymentInput>& inputs, Print print = printed_vllm_log) {
   Logs out;
   out.logs.reserve(inputs.size());
   for (const DeploymentInput& input : inputs) {
-    out.logs.push_back(logs::read_log_text(printed_vllm_log(real_start(input), input.launch_line),
+    out.logs.push_back(logs::read_log_text(print(real_start(input), input.launch_line),
                                            "log" + std::to_string(out.logs.size())));
-    const Identity identity = identify(out.logs.back().runs.front(), {});
+    ExplainOptions options;
+    if (print != printed_vllm_log) {  // these logs tell less of themselves
+      options.gpu = input.gpu;
+      options.engine_version = input.engine_version;
+    }
+    const Identity identity = identify(out.logs.back().runs.front(), options);
     EXPECT_TRUE(identity.missing.empty());
     CalibrationSample sample{out.logs.back().name, &out.logs.back().runs.front(), identity.input};
-    sample.input.card.total = std::nullopt;
+    sample.input.card = {};  // to be fitted, not given
     out.samples.push_back(sample);
   }
   return out;
@@ -89,6 +97,67 @@ TEST(Calibrate, RoundTripReproducesTheLog) {
     expect_near(again.consumed, real.consumed, 0.01, "consumed");
     expect_near(again.cudagraph, real.cudagraph, 0.01, "graphs");
     expect_near(again.available_kv, real.available_kv, 0.01, "KV");
+  }
+}
+
+TEST(Calibrate, RoundTripReproducesSglangsLog) {
+  for (const char* version : {"0.4.9", "0.5.8", "0.5.23"}) {
+    for (const char* flags : {"", " --tp 2", " --disable-cuda-graph"}) {
+      SCOPED_TRACE(std::string(version) + flags);
+      const DeploymentInput input =
+          input_of(std::string("python -m sglang.launch_server --model-path "
+                               "meta-llama/Llama-3.1-8B-Instruct --context-length 8192") +
+                       flags,
+                   version);
+      const Logs logs = logs_of({input}, printed_sglang_log);
+      const CalibrationFit fit = fit_calibration(logs.samples);
+      const EngineReport again = calibrated(fit, logs.samples, input).report();
+      const EngineReport real = real_start(input).report();
+      expect_near(again.weights, real.weights, 0.01, "weights");
+      expect_near(again.available_after_load, real.available_after_load, 0.01, "after loading");
+      expect_near(again.available_after_pool, real.available_after_pool, 0.01, "after the pools");
+      expect_near(again.available_at_end, real.available_at_end, 0.01, "ready");
+      expect_near(again.cudagraph, real.cudagraph, 0.01, "graphs");
+      expect_near(again.available_kv, real.available_kv, 0.01, "KV");
+    }
+  }
+}
+
+TEST(Calibrate, RoundTripReproducesTrtllmsLog) {
+  for (const char* flags : {"", " --tp_size 2"}) {
+    SCOPED_TRACE(flags);
+    const DeploymentInput input = input_of(
+        std::string("trtllm-serve meta-llama/Llama-3.1-8B-Instruct --max_seq_len 8192") + flags,
+        "1.1.0");
+    const Logs logs = logs_of({input}, printed_trtllm_log);
+    const CalibrationFit fit = fit_calibration(logs.samples);
+    const EngineReport again = calibrated(fit, logs.samples, input).report();
+    const EngineReport real = real_start(input).report();
+    expect_near(again.weights, real.weights, 0.01, "weights");
+    expect_near(again.activation_peak, real.activation_peak, 0.01, "activation");
+    expect_near(again.non_torch, real.non_torch, 0.01, "outside PyTorch");
+    expect_near(again.available_kv, real.available_kv, 0.01, "KV");
+  }
+}
+
+TEST(Calibrate, FiguresThatDoNotAgreeStayNearThePresets) {
+  // The pool is 100 MiB smaller than the free memory around it tells: no coefficient runs away.
+  const DeploymentInput input = input_of(
+      "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct", "0.5.20");
+  const Plan real = real_start(input);
+  std::string text = printed_sglang_log(real, input.launch_line);
+  const std::string free =
+      fmt::format("Memory pool end. avail mem={:.2f}", to_gib(*real.report().available_after_pool));
+  ASSERT_NE(text.find(free), std::string::npos);
+  text.replace(text.find(free), free.size(),
+               fmt::format("Memory pool end. avail mem={:.2f}",
+                           to_gib(*real.report().available_after_pool) + 0.1));
+  const logs::EngineLog log = logs::read_log_text(text, "log");
+  const CalibrationFit fit = fit_calibration({{"log", &log.runs.front(), input}});
+  for (const Coefficient& coefficient : fit.coefficients) {
+    EXPECT_LT(std::abs(to_mib(coefficient.value) - to_mib(coefficient.preset)), 512)
+        << coefficient.name;
+    EXPECT_GE(coefficient.name == "context_mib" ? to_mib(coefficient.value) : 0.0, 0.0);
   }
 }
 

@@ -84,6 +84,61 @@ std::string printed_vllm_log(const Plan& plan, const std::string& launch_line) {
          line("init engine (profile, create kv cache, warmup model) took 42.41 seconds");
 }
 
+std::string printed_sglang_log(const Plan& plan, const std::string& launch_line) {
+  const EngineReport& report = plan.report();
+  const auto line = [](const std::string& text) { return "[2026-11-29 10:00:01] " + text + "\n"; };
+  const std::string half = two(Bytes{report.available_kv->count() / 2});
+  return "+ " + launch_line + "\n" +
+         line(fmt::format("Load weight begin. avail mem={} GB",
+                          two(*report.available_after_load + *report.weights))) +
+         line(fmt::format("Load weight end. elapsed=3.10 s, type=LlamaForCausalLM, "
+                          "dtype=torch.bfloat16, avail mem={} GB, mem usage={} GB.",
+                          two(report.available_after_load), two(report.weights))) +
+         line(fmt::format(
+             "KV Cache is allocated. dtype: torch.bfloat16, #tokens: {}, K size: {} GB, V size: {} "
+             "GB",
+             *report.kv_tokens, half, half)) +
+         line(fmt::format("Memory pool end. avail mem={} GB", two(report.available_after_pool))) +
+         line(fmt::format(
+             "Capture cuda graph end. Time elapsed: 9.10 s. mem usage={} GB. avail mem={} GB.",
+             two(report.cudagraph), two(report.available_at_end))) +
+         line(fmt::format("max_total_num_tokens={}, chunked_prefill_size=8192, "
+                          "max_prefill_tokens=16384, max_running_requests={}, context_len={}, "
+                          "available_gpu_mem={} GB",
+                          *report.kv_tokens, *report.max_running_requests,
+                          plan.deployment().max_model_len.count(), two(report.available_at_end)));
+}
+
+std::string printed_trtllm_log(const Plan& plan, const std::string& launch_line) {
+  const EngineReport& report = plan.report();
+  const auto line = [](const std::string& text) {
+    return "[11/29/2026-10:00:00] [TRT-LLM] [I] " + text + "\n";
+  };
+  return "+ " + launch_line +
+         "\n[TensorRT-LLM] TensorRT-LLM version: " + to_string(plan.deployment().launch.version) +
+         "\n" +
+         line(fmt::format("Memory used after loading model weights (inside torch) in memory usage "
+                          "profiling: {} GiB",
+                          two(report.weights))) +
+         line(fmt::format("Memory dynamically allocated during inference (inside torch) in memory "
+                          "usage profiling: {} GiB",
+                          two(report.activation_peak))) +
+         line(fmt::format("Memory used outside torch (e.g., NCCL and CUDA graphs) in memory usage "
+                          "profiling: {} GiB",
+                          two(report.non_torch))) +
+         line(fmt::format("Peak memory during memory usage profiling (torch + non-torch): {} GiB, "
+                          "available KV cache memory when calculating max tokens: {} GiB, "
+                          "fraction is set 0.9, kv size per token is 131072 bytes/token, device "
+                          "total memory {} GiB",
+                          two(*report.total - *report.available_kv), two(report.available_kv),
+                          two(report.total))) +
+         "[TensorRT-LLM][INFO] Number of tokens per block: 32.\n" +
+         fmt::format(
+             "[TensorRT-LLM][INFO] [MemUsageChange] Allocated {} GiB for max tokens in "
+             "paged KV cache ({}).\n",
+             two(report.available_kv), *report.kv_tokens);
+}
+
 Plan plan_of(const std::string& launch_line, const std::string& gpu, const std::string& version) {
   DeploymentInput input;
   input.launch_line = launch_line;
