@@ -339,7 +339,13 @@ class Resolver : private LaunchResolver<Deployment> {
     }
   }
 
-  [[nodiscard]] bool multimodal_model() const { return !model().towers.empty(); }
+  // Some architectures are served as text models unless asked; their encoders are loaded all the
+  // same.
+  [[nodiscard]] bool multimodal_model() const {
+    return !model().towers.empty() &&
+           (line().on("enable-multimodal") ||
+            !contains(rules().multimodal_when_asked, model().architecture));
+  }
 
   // Width and layers of the vision encoder as its config names them; Qwen's calls the layers depth,
   // which the rule does not read.
@@ -529,23 +535,37 @@ class Resolver : private LaunchResolver<Deployment> {
     return page;
   }
 
+  [[nodiscard]] const AttentionDefault* architecture_default() const {
+    const auto& rows = rules().attention_defaults;
+    const auto row = std::find_if(rows.begin(), rows.end(), [&](const AttentionDefault& one) {
+      return contains(one.architectures, model().architecture) &&
+             one.compute.value_or(out_.gpu.compute_major) == out_.gpu.compute_major &&
+             out_.gpu.nvml_total / kMiB >= one.least_mib;
+    });
+    return row == rows.end() ? nullptr : &*row;
+  }
+
   void attention() {
     std::string backend = line().text("attention-backend").value_or("");
+    const AttentionDefault* own = backend.empty() ? architecture_default() : nullptr;
     if (line().on("enable-flashmla")) {
       backend = "flashmla";
     } else if (line().on("enable-flashinfer-mla")) {
       backend = "flashinfer";
     }
     if (backend.empty()) {
-      backend = default_backend();
+      backend = own != nullptr && own->backend ? *own->backend : default_backend();
       const std::string kv = line().text("kv-cache-dtype").value_or("auto");
       if (backend == "fa3" && kv == "fp8_e5m2") {
         backend = "triton";
       }
     }
     out_.prefill_backend = line().text("prefill-attention-backend").value_or(backend);
-    out_.decode_backend = line().text("decode-attention-backend").value_or(backend);
-    std::int64_t page = line().integer("page-size").value_or(1);
+    out_.decode_backend = line()
+                              .text("decode-attention-backend")
+                              .value_or(own != nullptr ? own->decode.value_or(backend) : backend);
+    std::int64_t page =
+        line().integer("page-size").value_or(own != nullptr ? own->page.value_or(1) : 1);
     page = page_of(out_.decode_backend, page_of(out_.prefill_backend, page));
     if (has_compressed(model())) {
       constexpr std::int64_t kCompressedPage = 256;

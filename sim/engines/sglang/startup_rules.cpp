@@ -74,6 +74,18 @@ class Rows : public VersionRows {
     return out;
   }
 
+  [[nodiscard]] std::vector<AttentionDefault> attention_defaults() const {
+    std::vector<AttentionDefault> out;
+    for (const Json& row : list("attention_defaults")) {
+      const JsonView view(row, source(), "rules.attention_defaults", problems());
+      out.push_back({view.texts("architectures").value_or(std::vector<std::string>{}),
+                     view.integer("compute", 0, kMost),
+                     view.integer("least_mib", 0, kMost).value_or(0), view.text("backend"),
+                     view.text("decode"), view.integer("page", 1, kMost)});
+    }
+    return out;
+  }
+
   [[nodiscard]] std::vector<std::string> texts(const char* key) const {
     std::vector<std::string> out;
     for (const Json& one : list(key)) {
@@ -153,6 +165,8 @@ StartupRules read_rules(const Version& version) {
   rules.prefill_max_mla = read.integer("prefill_max_mla");
   rules.disaggregated_activation = read.boolean("disaggregated_activation");
   rules.deepep_reserve = kMiB * read.integer("deepep_reserve_mib");
+  rules.attention_defaults = read.attention_defaults();
+  rules.multimodal_when_asked = read.texts("multimodal_when_asked");
   rules.multimodal_factor = read.boolean("multimodal_factor");
   rules.multimodal_reservation = read.boolean("multimodal_reservation");
   rules.draft_before_pool = read.boolean("draft_before_pool");

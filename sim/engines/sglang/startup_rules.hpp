@@ -75,6 +75,16 @@ struct ExpertPadding {
   std::int64_t block = 0;
 };
 
+// What an architecture is served with where no attention backend is given; the first that fits.
+struct AttentionDefault {
+  std::vector<std::string> architectures;
+  std::optional<std::int64_t> compute;  // major capability; none: any
+  std::int64_t least_mib = 0;           // of the card
+  std::optional<std::string> backend;   // none: the usual one
+  std::optional<std::string> decode;    // of decodes alone
+  std::optional<std::int64_t> page;
+};
+
 struct StartupRules {
   FractionRule fraction = FractionRule::kByUse;
   std::vector<std::pair<std::int64_t, double>> fraction_by_ranks;  // from so many ranks on
@@ -96,6 +106,8 @@ struct StartupRules {
   std::int64_t prefill_max_mla = 0;          // tokens of the largest captured prefill
   bool disaggregated_activation = false;
   Bytes deepep_reserve;
+  std::vector<AttentionDefault> attention_defaults;
+  std::vector<std::string> multimodal_when_asked;  // architectures: --enable-multimodal
   bool multimodal_factor = false;
   bool multimodal_reservation = false;
   bool draft_before_pool = false;  // draft weights lower the budget, and its KV is in the cell

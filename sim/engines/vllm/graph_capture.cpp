@@ -52,7 +52,7 @@ Bytes driver_bytes(const Deployment& deployment, GraphMode mode, models::LayerRa
       rules.graph_nodes_per_mixture * mixtures;
   // With adapters each size is captured twice, without and with them.
   const std::int64_t captures = deployment.launch.on("enable-lora") ? 2 : 1;
-  return align_up((executable * graphs + node * nodes) * captures, allocator::kDriverUnit);
+  return (executable * graphs + node * nodes) * captures;
 }
 
 opgraph::StepShape decode_shape(std::int64_t size) { return {size, size, size}; }
@@ -166,7 +166,7 @@ bool GraphCapture::capture(const CapturePrograms::Mode& mode, std::int64_t size)
   const Bytes allocated_before = memory_.torch().stats().allocated;
   memory_.torch().reset_peaks();
   const opgraph::Program& program = programs_.of(mode.mode);
-  CapturedGraph graph{name_of(mode.mode), size, {}, mode.driver, {}, {}};
+  CapturedGraph graph{name_of(mode.mode), size, {}, driver_of(mode), {}, {}};
   if (!warm_up(stream_is_new_ ? programs_.first() : program, size)) {
     return false;
   }
@@ -185,6 +185,13 @@ bool GraphCapture::capture(const CapturePrograms::Mode& mode, std::int64_t size)
   graph.free_drop = free_before - memory_.ledger().device_free();
   captured_.push_back(graph);
   return true;
+}
+
+// What the graph adds to the units that the driver holds for all of them.
+Bytes GraphCapture::driver_of(const CapturePrograms::Mode& mode) {
+  const Bytes held = align_up(driver_exact_, allocator::kDriverUnit);
+  driver_exact_ += mode.driver;
+  return align_up(driver_exact_, allocator::kDriverUnit) - held;
 }
 
 bool GraphCapture::warm_up(const opgraph::Program& program, std::int64_t size) {
@@ -277,6 +284,7 @@ void GraphCapture::release() {
     memory_.return_outside(Leaf::kGraphPool, Backing::kDriver, graph.driver);
   }
   captured_.clear();
+  driver_exact_ = Bytes{0};
   stream_is_new_ = true;  // a later capture gets another stream
   if (static_output_) {
     memory_.free(*static_output_);

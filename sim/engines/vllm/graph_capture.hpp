@@ -24,7 +24,7 @@ class CapturePrograms {
   struct Mode {
     GraphMode mode = GraphMode::kPiecewise;
     std::vector<std::int64_t> sizes;  // descending
-    Bytes driver;                     // of one graph
+    Bytes driver;                     // of one graph, not rounded
   };
 
   CapturePrograms(const Deployment& deployment, int stage);
@@ -81,6 +81,7 @@ class GraphCapture {
   [[nodiscard]] bool has_room_for(const CaptureEffect& effect) const;
   void apply(const CaptureEffect& effect);
   bool capture(const CapturePrograms::Mode& mode, std::int64_t size);
+  Bytes driver_of(const CapturePrograms::Mode& mode);
   bool warm_up(const opgraph::Program& program, std::int64_t size);
   bool make_static_output(std::int64_t size);
   bool record(GraphMode mode, const opgraph::Program& program, std::int64_t size);
@@ -94,6 +95,7 @@ class GraphCapture {
   bool stream_is_new_ = true;
   std::optional<CardMemory::Tensor> static_output_;
   std::vector<CapturedGraph> captured_;
+  Bytes driver_exact_;  // of the graphs so far, before it is rounded to the driver's units
 };
 
 }  // namespace oomcast::vllm

@@ -49,6 +49,23 @@ TEST(Resolve, AttentionAndPages) {
             std::string::npos);
 }
 
+TEST(Resolve, ArchitecturesHaveDefaultsOfTheirOwn) {
+  constexpr const char* kLlama4 = "meta-llama/Llama-4-Scout-17B-16E-Instruct";
+  EXPECT_EQ(deployment(kLlama4, "--tp 8", "A100-80GB").decode_backend, "triton");
+  EXPECT_EQ(deployment(kLlama4, "--tp 8", "A100-80GB", "0.5.17").decode_backend, "flashinfer");
+  EXPECT_EQ(
+      deployment(kLlama4, "--tp 8 --attention-backend flashinfer", "A100-80GB").decode_backend,
+      "flashinfer");
+}
+
+TEST(Resolve, SomeServeTextUnlessAsked) {
+  constexpr const char* kGemma = "google/gemma-3-4b-it";
+  const double text = deployment(kGemma).mem_fraction;
+  EXPECT_DOUBLE_EQ(text, deployment(kGemma, "", "H100-80GB", "0.5.17").mem_fraction);
+  EXPECT_EQ(deployment(kGemma).multimodal_reservation, Bytes{0});
+  EXPECT_LT(deployment(kGemma, "--enable-multimodal").mem_fraction, 0.95 * text);
+}
+
 TEST(Resolve, AttentionGroupsDivideChunkAndHeads) {
   const Deployment groups = deployment(kMoe, "--tp 4 --dp 4 --enable-dp-attention");
   EXPECT_EQ(groups.chunk, 2048);
