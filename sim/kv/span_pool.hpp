@@ -1,0 +1,143 @@
+// The pool of KV blocks for engines in which a request holds all of its blocks until it ends: block
+// for block what block_pool.hpp does, at a cost for spans of blocks in place of blocks.
+//
+// A span is blocks that were taken one behind the other and that the same requests have held ever
+// since. All of them have as many references; while they have none the span stands in the free list
+// as a whole, evicted from its last block on, which is the order in which a request gives them up.
+// Its leading blocks can have keys, each that of a prefix one block longer than the one before.
+//
+// Keys are found as in prefix_index.hpp: only the first one of a span is hashed, and
+//   - a key of several blocks is the first one of each of their spans,
+//   - any other key stands right behind the key of the block before it.
+#pragma once
+
+#include <tsl/robin_map.h>
+
+#include <boost/container/small_vector.hpp>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/kv/block_pool.hpp"
+
+namespace oomcast::kv {
+
+class SpanPool {
+ public:
+  using SpanId = std::int32_t;
+  static constexpr SpanId kNoSpan = -1;
+
+  // A request's blocks in order. Spans that are cut while it holds them stay one part of it.
+  struct Part {
+    SpanId span = kNoSpan;
+    std::int32_t blocks = 0;  // of the span and those cut off behind it
+  };
+  struct Table {
+    boost::container::small_vector<Part, 2> parts;
+    std::int64_t blocks = 0;
+
+    void clear() {
+      parts.clear();
+      blocks = 0;
+    }
+  };
+
+  // Where the blocks of a prefix were found. Void once the pool changes.
+  struct Hit {
+    struct Piece {
+      SpanId span = kNoSpan;
+      std::int32_t begin = 0;
+      std::int32_t end = 0;
+    };
+    std::vector<Piece> pieces;
+    std::int64_t blocks = 0;
+
+    void clear() {
+      pieces.clear();
+      blocks = 0;
+    }
+    // Gives up all but the first `count` blocks.
+    void keep(std::int64_t count);
+  };
+
+  // As BlockPool.
+  SpanPool(std::int64_t num_blocks, bool unhashed_first);
+  [[nodiscard]] std::int64_t total() const { return total_; }
+  [[nodiscard]] std::int64_t free() const { return free_; }
+  [[nodiscard]] std::int64_t cached_free() const { return cached_free_; }
+  [[nodiscard]] std::uint64_t insertions() const { return insertions_; }
+  [[nodiscard]] std::uint64_t evictions() const { return evictions_; }
+
+  // The first blocks whose keys these are, as far as all of them are known.
+  void find(std::span<const BlockKey> keys, Hit& hit) const;
+  // How many of them are free.
+  [[nodiscard]] std::int64_t free_of(const Hit& hit) const;
+  // One reference more for each of them; the table, empty until then, holds them.
+  void touch(const Hit& hit, Table& table);
+  // Appends blocks from the front of the free list. Needs free() >= count.
+  void take(std::int64_t count, Table& table);
+  // Keys of the table's blocks from `first` on, the first one without a key.
+  void insert(std::span<const BlockKey> keys, std::int64_t first, Table& table);
+  // Gives up one reference of each, the last block first. The first `hashed` blocks have a hash:
+  // those without a key one that only this request knows. Leaves the table empty.
+  void release(Table& table, std::int64_t hashed);
+
+  // Block by block, for plans with details, tests and digests.
+  void list(const Table& table, std::vector<BlockId>& blocks) const;
+  [[nodiscard]] PoolListing listing() const;
+  // Aborts unless spans, counters and keys agree.
+  void check() const;
+
+ private:
+  struct Span {
+    std::vector<BlockId> blocks;
+    std::vector<BlockKey> keys;  // of the first blocks
+    std::int64_t unshared = 0;   // of the blocks behind those: with a hash that is in no index
+    std::int32_t references = 0;
+    SpanId rest = kNoSpan;  // cut off behind it: who held this one held that one too
+    // While it has no reference.
+    SpanId previous = kNoSpan;
+    SpanId next = kNoSpan;
+    // Spans with the same first key, in order of insertion.
+    SpanId next_same = kNoSpan;
+    SpanId last_same = kNoSpan;  // of the first one: the last one
+
+    [[nodiscard]] std::int64_t size() const { return std::ssize(blocks); }
+    [[nodiscard]] std::int64_t keyed() const { return std::ssize(keys); }
+    [[nodiscard]] std::int64_t hashed() const { return keyed() + unshared; }
+  };
+  struct Identity {
+    std::size_t operator()(BlockKey key) const { return key; }
+  };
+
+  [[nodiscard]] const Span& at(SpanId id) const { return spans_[static_cast<std::size_t>(id)]; }
+  Span& at(SpanId id) { return spans_[static_cast<std::size_t>(id)]; }
+
+  SpanId new_span();
+  void spare(SpanId id);
+  SpanId cut(SpanId id, std::int64_t where);
+  void link_free(SpanId id, SpanId before);
+  void unlink_free(SpanId id);
+  void link_key(SpanId id);
+  void unlink_key(SpanId id);
+  [[nodiscard]] SpanId behind_head(SpanId id, BlockKey key) const;
+  SpanId own_end(Table& table);
+  void split_off_tail(Table& table);
+  bool become_known(SpanId before, BlockKey key);
+  void shrink(SpanId id, std::int64_t count);
+
+  std::int64_t total_;
+  bool unhashed_first_;
+  std::int64_t free_ = 0;
+  std::int64_t cached_free_ = 0;
+  std::uint64_t insertions_ = 0;
+  std::uint64_t evictions_ = 0;
+  std::vector<Span> spans_;
+  std::vector<SpanId> spare_;
+  SpanId first_free_ = kNoSpan;
+  SpanId last_free_ = kNoSpan;
+  tsl::robin_map<BlockKey, SpanId, Identity> heads_;  // first keys; never iterated but to check
+  std::vector<SpanId> held_;                          // of the table being given up
+};
+
+}  // namespace oomcast::kv
