@@ -1,6 +1,7 @@
 #include "sim/kv/span_pool.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "sim/core/error.hpp"
 
@@ -20,7 +21,10 @@ void SpanPool::Hit::keep(std::int64_t count) {
 }
 
 SpanPool::SpanPool(std::int64_t num_blocks, bool unhashed_first)
-    : total_(num_blocks - 1), unhashed_first_(unhashed_first), free_(num_blocks - 1) {
+    : total_(num_blocks - 1),
+      unhashed_first_(unhashed_first),
+      free_(num_blocks - 1),
+      noted_heads_(std::bit_ceil(static_cast<std::size_t>(num_blocks) / kWordBits * 16 + 1)) {
   if (total_ == 0) {
     return;
   }
@@ -75,12 +79,26 @@ void SpanPool::unlink_free(SpanId id) {
 void SpanPool::link_key(SpanId id) {
   at(id).next_same = kNoSpan;
   at(id).last_same = id;
+  note_head(at(id).keys.front());
   const auto [place, fresh] = heads_.try_emplace(at(id).keys.front(), id);
   if (!fresh) {
     Span& first = at(place->second);
     at(first.last_same).next_same = id;
     first.last_same = id;
   }
+}
+
+// Keys that are no longer first ones stay noted until most may be of that kind.
+void SpanPool::note_head(BlockKey key) {
+  const std::int64_t room = std::ssize(noted_heads_) * kWordBits / 8;
+  if (++noted_ > std::max(room, 2 * static_cast<std::int64_t>(heads_.size()))) {
+    std::fill(noted_heads_.begin(), noted_heads_.end(), 0);
+    for (const auto& [head, id] : heads_) {
+      noted_heads_[word_of(head)] |= bit_of(head);
+    }
+    noted_ = static_cast<std::int64_t>(heads_.size()) + 1;
+  }
+  noted_heads_[word_of(key)] |= bit_of(key);
 }
 
 void SpanPool::unlink_key(SpanId id) {
@@ -221,10 +239,7 @@ SpanPool::SpanId SpanPool::own_end(Table& table) {
   return made;
 }
 
-void SpanPool::take(std::int64_t count, Table& table) {
-  if (count <= 0) {
-    return;
-  }
+void SpanPool::take_many(std::int64_t count, Table& table) {
   const SpanId own = own_end(table);
   table.parts.back().blocks += static_cast<std::int32_t>(count);
   table.blocks += count;
@@ -293,12 +308,27 @@ void SpanPool::insert(std::span<const BlockKey> keys, std::int64_t first, Table&
     }
     before = part.blocks == 1 ? part.span : kNoSpan;
   }
-  for (const BlockKey key : keys) {
-    if (become_known(before, key) && at(own).keyed() > 0) {
+  while (!keys.empty()) {
+    if (before == kNoSpan && at(own).keyed() > 0) {
+      // Only as the first one of a span can a key be known here.
+      std::vector<BlockKey>& known = at(own).keys;
+      if (known.capacity() < known.size() + keys.size()) {
+        known.reserve(at(own).blocks.capacity());  // as many at most, and grown as seldom
+      }
+      const auto end =
+          std::find_if(keys.begin(), keys.end(), [this](BlockKey key) { return may_be_head(key); });
+      known.insert(known.end(), keys.begin(), end);
+      keys = keys.subspan(static_cast<std::size_t>(end - keys.begin()));
+      if (keys.empty()) {
+        break;
+      }
+    }
+    if (become_known(before, keys.front()) && at(own).keyed() > 0) {
       own = cut(own, at(own).keyed());
       split_off_tail(table);
     }
-    at(own).keys.push_back(key);
+    at(own).keys.push_back(keys.front());
+    keys = keys.subspan(1);
     before = kNoSpan;
     if (at(own).keyed() == 1) {
       link_key(own);

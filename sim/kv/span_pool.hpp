@@ -76,6 +76,7 @@ class SpanPool {
   void touch(const Hit& hit, Table& table);
   // Appends blocks from the front of the free list. Needs free() >= count.
   void take(std::int64_t count, Table& table);
+  void take(Table& table);  // one block
   // Keys of the table's blocks from `first` on, the first one without a key.
   void insert(std::span<const BlockKey> keys, std::int64_t first, Table& table);
   // Gives up one reference of each, the last block first. The first `hashed` blocks have a hash:
@@ -119,12 +120,23 @@ class SpanPool {
   void link_free(SpanId id, SpanId before);
   void unlink_free(SpanId id);
   void link_key(SpanId id);
+  void note_head(BlockKey key);
+  [[nodiscard]] bool may_be_head(BlockKey key) const {
+    return (noted_heads_[word_of(key)] & bit_of(key)) != 0;
+  }
+  [[nodiscard]] std::size_t word_of(BlockKey key) const {
+    return (key / kWordBits) & (noted_heads_.size() - 1);
+  }
+  [[nodiscard]] static std::uint64_t bit_of(BlockKey key) {
+    return std::uint64_t{1} << (key % kWordBits);
+  }
   void unlink_key(SpanId id);
   [[nodiscard]] SpanId behind_head(SpanId id, BlockKey key) const;
   SpanId own_end(Table& table);
   void split_off_tail(Table& table);
   bool become_known(SpanId before, BlockKey key);
   void shrink(SpanId id, std::int64_t count);
+  void take_many(std::int64_t count, Table& table);
 
   std::int64_t total_;
   bool unhashed_first_;
@@ -136,8 +148,43 @@ class SpanPool {
   std::vector<SpanId> spare_;
   SpanId first_free_ = kNoSpan;
   SpanId last_free_ = kNoSpan;
-  tsl::robin_map<BlockKey, SpanId, Identity> heads_;  // first keys; never iterated but to check
-  std::vector<SpanId> held_;                          // of the table being given up
+  tsl::robin_map<BlockKey, SpanId, Identity> heads_;  // first keys; order never reaches a result
+  // A bit for each first key and for some that no longer are: most keys can be told from those
+  // without a search.
+  static constexpr std::int64_t kWordBits = 64;
+  std::vector<std::uint64_t> noted_heads_;
+  std::int64_t noted_ = 0;
+  std::vector<SpanId> held_;  // of the table being given up
 };
+
+inline void SpanPool::take(std::int64_t count, Table& table) {
+  if (count > 0) {
+    take_many(count, table);
+  }
+}
+
+// A request that decodes does this for every block, mostly behind a span of its own and from the
+// end of one whose blocks nobody can find.
+inline void SpanPool::take(Table& table) {
+  if (!table.parts.empty()) {
+    Part& part = table.parts.back();
+    Span& own = at(part.span);
+    Span& front = at(first_free_);
+    const std::int64_t left = front.size() - 1;
+    if (own.references == 1 && own.size() == part.blocks && left > 0 && left >= front.keyed()) {
+      own.blocks.push_back(front.blocks.back());
+      front.blocks.pop_back();
+      if (front.hashed() > left) {
+        --front.unshared;
+        --cached_free_;
+      }
+      --free_;
+      ++part.blocks;
+      ++table.blocks;
+      return;
+    }
+  }
+  take_many(1, table);
+}
 
 }  // namespace oomcast::kv

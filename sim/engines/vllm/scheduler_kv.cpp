@@ -469,16 +469,6 @@ void KvManager::append_align(GroupTable& table, const Group& group, std::size_t 
   table.allocated = true;
 }
 
-void KvManager::take_block(Request& request) {
-  if (spans_) {
-    spans_->take(1, request.groups.front().spans);
-    return;
-  }
-  for (GroupTable& table : request.groups) {
-    table.blocks.push_back(pool_.take());
-  }
-}
-
 std::vector<BlockId> KvManager::blocks_of(const GroupTable& table) const {
   if (!spans_) {
     return table.blocks;

@@ -104,7 +104,15 @@ class KvManager {
   // Blocks that the request still needs to hold `tokens` tokens.
   std::int64_t remaining_need(const Request& request, std::int64_t tokens) const;
   // One more block in every group.
-  void take_block(Request& request);
+  void take_block(Request& request) {
+    if (spans_) {
+      spans_->take(request.groups.front().spans);
+      return;
+    }
+    for (GroupTable& table : request.groups) {
+      table.blocks.push_back(pool_.take());
+    }
+  }
   // Hashes the blocks of the first `tokens` tokens.
   void cache(Request& request, std::int64_t tokens);
   // The same for plain groups whose last full block ends at `tokens`, known tokens set aside.
