@@ -299,8 +299,12 @@ const SteadyJump& Scheduler::Impl::advance_steady(std::int64_t n) {
   jump_.first_context = steady_shape().first_context;
   lane_blocks(step_);
   jump_.first = blocks();
+  jump_.last_growth = 0;
   for (std::int64_t i = 1; i < n; ++i) {
     lane_blocks(step_ + i);
+    if (!lane_.at_boundary(step_ + i).empty()) {
+      jump_.last_growth = i;
+    }
   }
   jump_.last = blocks();
   step_ += n;

@@ -27,7 +27,9 @@ const StepPlan& Scheduler::Impl::schedule() {
   plan_.detail.clear();
   plan_.detail_blocks.clear();
   plan_.detail_group_blocks.clear();
-  plan_.transfers.clear();
+  if (connector_) {
+    plan_.transfers.clear();
+  }
   table_sizes_.clear();
   current_ = &batch(in_flight_);
   current_->step = step_;
