@@ -62,10 +62,13 @@ void HashChain::extend(std::int64_t known) {
         last ? target - blocks()
              : std::min((start_ + length - end) / block_size_ + 1, target - blocks());
     hashes_.resize(hashes_.size() + static_cast<std::size_t>(blocks_here));
+    // Locals, which the hashes cannot overlap.
+    const std::uint64_t base = base_;
+    const std::int64_t step = block_size_;
     const std::int64_t length_here = end - start_;
     std::uint64_t* const hashes = hashes_.data() + hashes_.size() - blocks_here;
     for (std::int64_t i = 0; i < blocks_here; ++i) {
-      hashes[i] = prefix_hash(base_, length_here + i * block_size_);
+      hashes[i] = prefix_hash(base, length_here + i * step);
     }
     end += blocks_here * block_size_;
   }

@@ -24,7 +24,8 @@ SpanPool::SpanPool(std::int64_t num_blocks, bool unhashed_first)
     : total_(num_blocks - 1),
       unhashed_first_(unhashed_first),
       free_(num_blocks - 1),
-      noted_heads_(std::bit_ceil(static_cast<std::size_t>(num_blocks) / kWordBits * 16 + 1)) {
+      noted_heads_(std::bit_ceil(static_cast<std::size_t>(num_blocks) / kWordBits * 4 + 1)),
+      noted_mask_(noted_heads_.size() - 1) {
   if (total_ == 0) {
     return;
   }
@@ -239,11 +240,14 @@ SpanPool::SpanId SpanPool::own_end(Table& table) {
   return made;
 }
 
-void SpanPool::take_many(std::int64_t count, Table& table) {
+void SpanPool::take_many(std::int64_t count, std::int64_t expected, Table& table) {
   const SpanId own = own_end(table);
   table.parts.back().blocks += static_cast<std::int32_t>(count);
   table.blocks += count;
   std::vector<BlockId>& blocks = at(own).blocks;
+  if (blocks.empty() && expected > table.blocks) {
+    blocks.reserve(static_cast<std::size_t>(expected - table.blocks + count));
+  }
   while (count > 0) {
     const SpanId front = first_free_;
     const std::vector<BlockId>& from = at(front).blocks;

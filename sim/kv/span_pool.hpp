@@ -75,7 +75,8 @@ class SpanPool {
   // One reference more for each of them; the table, empty until then, holds them.
   void touch(const Hit& hit, Table& table);
   // Appends blocks from the front of the free list. Needs free() >= count.
-  void take(std::int64_t count, Table& table);
+  // `expected`: blocks that the table will come to hold for all that is known now.
+  void take(std::int64_t count, std::int64_t expected, Table& table);
   void take(Table& table);  // one block
   // Keys of the table's blocks from `first` on, the first one without a key.
   void insert(std::span<const BlockKey> keys, std::int64_t first, Table& table);
@@ -124,9 +125,7 @@ class SpanPool {
   [[nodiscard]] bool may_be_head(BlockKey key) const {
     return (noted_heads_[word_of(key)] & bit_of(key)) != 0;
   }
-  [[nodiscard]] std::size_t word_of(BlockKey key) const {
-    return (key / kWordBits) & (noted_heads_.size() - 1);
-  }
+  [[nodiscard]] std::size_t word_of(BlockKey key) const { return (key / kWordBits) & noted_mask_; }
   [[nodiscard]] static std::uint64_t bit_of(BlockKey key) {
     return std::uint64_t{1} << (key % kWordBits);
   }
@@ -136,7 +135,7 @@ class SpanPool {
   void split_off_tail(Table& table);
   bool become_known(SpanId before, BlockKey key);
   void shrink(SpanId id, std::int64_t count);
-  void take_many(std::int64_t count, Table& table);
+  void take_many(std::int64_t count, std::int64_t expected, Table& table);
 
   std::int64_t total_;
   bool unhashed_first_;
@@ -152,14 +151,15 @@ class SpanPool {
   // A bit for each first key and for some that no longer are: most keys can be told from those
   // without a search.
   static constexpr std::int64_t kWordBits = 64;
-  std::vector<std::uint64_t> noted_heads_;
+  std::vector<std::uint64_t> noted_heads_;  // a power of two of them
+  std::size_t noted_mask_ = 0;
   std::int64_t noted_ = 0;
   std::vector<SpanId> held_;  // of the table being given up
 };
 
-inline void SpanPool::take(std::int64_t count, Table& table) {
+inline void SpanPool::take(std::int64_t count, std::int64_t expected, Table& table) {
   if (count > 0) {
-    take_many(count, table);
+    take_many(count, expected, table);
   }
 }
 
@@ -184,7 +184,7 @@ inline void SpanPool::take(Table& table) {
       return;
     }
   }
-  take_many(1, table);
+  take_many(1, 0, table);
 }
 
 }  // namespace oomcast::kv

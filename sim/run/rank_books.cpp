@@ -45,7 +45,7 @@ void RankBooks::sample(SimTime at, const ServingCounts& counts) {
   row.host_used = counts.host_used;
   const std::uint64_t postings = steps_->postings();
   if (postings != 0 && postings == shown_) {
-    timeline_.offer(row);
+    timeline_.offer(row, true);
     return;
   }
   for (std::size_t moment = 0; moment < steps_->moments(); ++moment) {

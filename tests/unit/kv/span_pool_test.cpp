@@ -22,8 +22,8 @@ Ids ids_of(const SpanPool& pool, const SpanPool::Table& table) {
 TEST(SpanPool, StartsInOrderAndGivesBackTheTailFirst) {
   SpanPool pool(8, true);
   SpanPool::Table table;
-  pool.take(3, table);
-  pool.take(1, table);
+  pool.take(3, 0, table);
+  pool.take(1, 0, table);
   EXPECT_EQ(ids_of(pool, table), (Ids{1, 2, 3, 4}));
   pool.insert(Keys{10, 11}, 0, table);
   pool.release(table, 3);  // one with a hash of its own, one without any
@@ -35,7 +35,7 @@ TEST(SpanPool, StartsInOrderAndGivesBackTheTailFirst) {
 TEST(SpanPool, APartOfASpanIsHitAndItsEndIsEvictedFirst) {
   SpanPool pool(6, true);
   SpanPool::Table first;
-  pool.take(5, first);
+  pool.take(5, 0, first);
   pool.insert(Keys{10, 11, 12, 13, 14}, 0, first);
   pool.release(first, 5);
   SpanPool::Hit hit;
@@ -46,7 +46,7 @@ TEST(SpanPool, APartOfASpanIsHitAndItsEndIsEvictedFirst) {
   SpanPool::Table second;
   pool.touch(hit, second);
   EXPECT_EQ(pool.listing().free_list, (Ids{5, 4, 3}));
-  pool.take(2, second);
+  pool.take(2, 0, second);
   EXPECT_EQ(ids_of(pool, second), (Ids{1, 2, 5, 4}));
   EXPECT_EQ(pool.evictions(), 2U);
   pool.check();
@@ -56,8 +56,8 @@ TEST(SpanPool, OfEqualKeysTheFirstBlockThatIsLeftIsFound) {
   SpanPool pool(8, false);
   SpanPool::Table one;
   SpanPool::Table two;
-  pool.take(2, one);
-  pool.take(2, two);
+  pool.take(2, 0, one);
+  pool.take(2, 0, two);
   pool.insert(Keys{10, 11}, 0, one);
   pool.insert(Keys{10, 11}, 0, two);
   SpanPool::Hit hit;
@@ -68,7 +68,7 @@ TEST(SpanPool, OfEqualKeysTheFirstBlockThatIsLeftIsFound) {
   pool.release(reader, 2);
   pool.release(one, 2);
   SpanPool::Table rest;
-  pool.take(5, rest);  // 5, 6, 7, and then those of the first, the last one first
+  pool.take(5, 0, rest);  // 5, 6, 7, and then those of the first, the last one first
   EXPECT_EQ(ids_of(pool, rest), (Ids{5, 6, 7, 2, 1}));
   pool.find(Keys{10, 11}, hit);
   pool.touch(hit, reader);
@@ -113,7 +113,7 @@ class Twins {
   }
   void take(Holder& holder, std::int64_t count) {
     single_.take(count, holder.blocks);
-    spans_.take(count, holder.spans);
+    spans_.take(count, std::ssize(holder.path), holder.spans);
   }
   void insert(Holder& holder, std::int64_t upto) {
     const auto from = static_cast<std::size_t>(holder.keyed);
