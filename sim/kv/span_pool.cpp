@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
 #include "sim/core/error.hpp"
 
@@ -54,8 +55,8 @@ void SpanPool::spare(SpanId id) {
   if (span.blocks.capacity() <= kShort && span.keys.capacity() <= kShort) {
     span.blocks.clear();
     span.keys.clear();
-    empty.blocks.swap(span.blocks);
-    empty.keys.swap(span.keys);
+    std::swap(empty.blocks, span.blocks);
+    std::swap(empty.keys, span.keys);
   }
   span = std::move(empty);
   spare_.push_back(id);
@@ -132,11 +133,9 @@ SpanPool::SpanId SpanPool::cut(SpanId id, std::int64_t where) {
   Span& front = at(id);
   Span& back = at(made);
   const std::int64_t hashed = front.hashed();
-  back.blocks.assign(front.blocks.begin() + where, front.blocks.end());
-  front.blocks.resize(static_cast<std::size_t>(where));
+  back.blocks = front.blocks.cut(static_cast<std::size_t>(where));
   if (front.keyed() > where) {
-    back.keys.assign(front.keys.begin() + where, front.keys.end());
-    front.keys.resize(static_cast<std::size_t>(where));
+    back.keys = front.keys.cut(static_cast<std::size_t>(where));
   }
   front.unshared = std::min(hashed, where) - front.keyed();
   back.unshared = std::max<std::int64_t>(hashed - where, 0) - back.keyed();
@@ -181,7 +180,7 @@ void SpanPool::find(std::span<const BlockKey> keys, Hit& hit) const {
       id = head->second;
       begin = 0;
     }
-    const std::vector<BlockKey>& known = at(id).keys;
+    const Run<BlockKey>& known = at(id).keys;
     const auto first = known.begin() + begin;
     const auto last = first + std::min(known.end() - first, count - hit.blocks);
     const auto equal = std::mismatch(first, last, wanted).first - first;
@@ -244,15 +243,15 @@ void SpanPool::take_many(std::int64_t count, std::int64_t expected, Table& table
   const SpanId own = own_end(table);
   table.parts.back().blocks += static_cast<std::int32_t>(count);
   table.blocks += count;
-  std::vector<BlockId>& blocks = at(own).blocks;
-  if (blocks.empty() && expected > table.blocks) {
+  Run<BlockId>& blocks = at(own).blocks;
+  if (blocks.size() == 0 && expected > table.blocks) {
     blocks.reserve(static_cast<std::size_t>(expected - table.blocks + count));
   }
   while (count > 0) {
     const SpanId front = first_free_;
-    const std::vector<BlockId>& from = at(front).blocks;
+    const auto from = std::make_reverse_iterator(at(front).blocks.end());
     const std::int64_t taken = std::min(count, at(front).size());
-    blocks.insert(blocks.end(), from.rbegin(), from.rbegin() + taken);
+    blocks.append(from, from + taken);
     shrink(front, taken);
     count -= taken;
   }
@@ -268,12 +267,12 @@ void SpanPool::shrink(SpanId id, std::int64_t count) {
     if (left == 0) {
       unlink_key(id);
     }
-    span.keys.resize(static_cast<std::size_t>(left));
+    span.keys.keep(static_cast<std::size_t>(left));
   }
   span.unshared = std::min(hashed, left) - span.keyed();
   cached_free_ -= std::max<std::int64_t>(hashed - left, 0);
   free_ -= count;
-  span.blocks.resize(static_cast<std::size_t>(left));
+  span.blocks.keep(static_cast<std::size_t>(left));
   if (left == 0) {
     unlink_free(id);
     spare(id);
@@ -315,13 +314,13 @@ void SpanPool::insert(std::span<const BlockKey> keys, std::int64_t first, Table&
   while (!keys.empty()) {
     if (before == kNoSpan && at(own).keyed() > 0) {
       // Only as the first one of a span can a key be known here.
-      std::vector<BlockKey>& known = at(own).keys;
+      Run<BlockKey>& known = at(own).keys;
       if (known.capacity() < known.size() + keys.size()) {
         known.reserve(at(own).blocks.capacity());  // as many at most, and grown as seldom
       }
       const auto end =
           std::find_if(keys.begin(), keys.end(), [this](BlockKey key) { return may_be_head(key); });
-      known.insert(known.end(), keys.begin(), end);
+      known.append(keys.begin(), end);
       keys = keys.subspan(static_cast<std::size_t>(end - keys.begin()));
       if (keys.empty()) {
         break;
@@ -395,7 +394,9 @@ void SpanPool::list(const Table& table, std::vector<BlockId>& blocks) const {
 PoolListing SpanPool::listing() const {
   PoolListing listing;
   for (SpanId id = first_free_; id != kNoSpan; id = at(id).next) {
-    listing.free_list.insert(listing.free_list.end(), at(id).blocks.rbegin(), at(id).blocks.rend());
+    const Run<BlockId>& blocks = at(id).blocks;
+    listing.free_list.insert(listing.free_list.end(), std::make_reverse_iterator(blocks.end()),
+                             std::make_reverse_iterator(blocks.begin()));
   }
   const auto count = static_cast<std::size_t>(total_) + 1;
   listing.references.resize(count);

@@ -16,6 +16,7 @@
 #include <boost/container/small_vector.hpp>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "sim/kv/block_pool.hpp"
@@ -91,10 +92,73 @@ class SpanPool {
   void check() const;
 
  private:
+  // A vector that is cut in two at the cost of the shorter part.
+  template <typename Value>
+  class Run {
+   public:
+    [[nodiscard]] std::size_t size() const {
+      return values_.size() - static_cast<std::size_t>(begin_);
+    }
+    [[nodiscard]] std::size_t capacity() const { return values_.capacity(); }
+    [[nodiscard]] auto begin() const { return values_.begin() + begin_; }
+    [[nodiscard]] auto end() const { return values_.end(); }
+    [[nodiscard]] Value operator[](std::size_t i) const { return begin()[to_signed(i)]; }
+    [[nodiscard]] Value front() const { return *begin(); }
+    [[nodiscard]] Value back() const { return values_.back(); }
+
+    void reserve(std::size_t count) {
+      drop_dead(count);
+      values_.reserve(count);
+    }
+    template <typename Iterator>
+    void append(Iterator first, Iterator last) {
+      drop_dead(size() + static_cast<std::size_t>(last - first));
+      values_.insert(values_.end(), first, last);
+    }
+    void push_back(Value value) {
+      drop_dead(size() + 1);
+      values_.push_back(value);
+    }
+    void pop_back() { values_.pop_back(); }
+    // Gives up all but the first `count`.
+    void keep(std::size_t count) { values_.resize(static_cast<std::size_t>(begin_) + count); }
+    void clear() {
+      values_.clear();
+      begin_ = 0;
+    }
+    // Keeps the first `count` and returns the rest.
+    Run cut(std::size_t count) {
+      Run rest;
+      if (count < size() / 2) {
+        rest = std::move(*this);
+        values_.assign(rest.begin(), rest.begin() + to_signed(count));
+        begin_ = 0;
+        rest.begin_ += to_signed(count);
+      } else {
+        rest.values_.assign(begin() + to_signed(count), end());
+        keep(count);
+      }
+      return rest;
+    }
+
+   private:
+    static std::ptrdiff_t to_signed(std::size_t i) { return static_cast<std::ptrdiff_t>(i); }
+    // Before so many are more than there is room for.
+    void drop_dead(std::size_t count) {
+      if (begin_ > 0 && static_cast<std::size_t>(begin_) + count > values_.capacity()) {
+        values_.erase(values_.begin(), values_.begin() + begin_);
+        begin_ = 0;
+      }
+    }
+
+    std::vector<Value> values_;
+    std::ptrdiff_t begin_ = 0;  // those before it were cut off
+  };
+
   struct Span {
-    std::vector<BlockId> blocks;
-    std::vector<BlockKey> keys;  // of the first blocks
-    std::int64_t unshared = 0;   // of the blocks behind those: with a hash that is in no index
+    Run<BlockId> blocks;
+    Run<BlockKey> keys;         // of the first blocks
+    std::int64_t unshared = 0;  // of the blocks behind those: with a hash that is in no index
     std::int32_t references = 0;
     SpanId rest = kNoSpan;  // cut off behind it: who held this one held that one too
     // While it has no reference.
@@ -104,8 +168,8 @@ class SpanPool {
     SpanId next_same = kNoSpan;
     SpanId last_same = kNoSpan;  // of the first one: the last one
 
-    [[nodiscard]] std::int64_t size() const { return std::ssize(blocks); }
-    [[nodiscard]] std::int64_t keyed() const { return std::ssize(keys); }
+    [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(blocks.size()); }
+    [[nodiscard]] std::int64_t keyed() const { return static_cast<std::int64_t>(keys.size()); }
     [[nodiscard]] std::int64_t hashed() const { return keyed() + unshared; }
   };
   struct Identity {
