@@ -1,14 +1,13 @@
 #include "workloads/byte_source.hpp"
 
 #include <fcntl.h>
+#include <isa-l/igzip_lib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zstd.h>
 
 #include <algorithm>
 #include <array>
-#include <boost/iostreams/filter/gzip.hpp>
-#include <boost/iostreams/filtering_streambuf.hpp>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -16,7 +15,6 @@
 #include "sim/core/error.hpp"
 
 namespace oomcast::workloads {
-namespace io = boost::iostreams;
 
 namespace detail {
 
@@ -117,47 +115,56 @@ class TextInput : public ByteInput {
   std::size_t at_ = 0;
 };
 
+// Members of a gzip file, one behind the other.
 class GzipInput : public ByteInput {
  public:
-  explicit GzipInput(std::unique_ptr<ByteInput> raw) : raw_(std::move(raw)) {
-    buffer_.push(io::gzip_decompressor(io::zlib::default_window_bits, kChunk));
-    buffer_.push(Device{raw_.get(), &ended_});
+  explicit GzipInput(std::unique_ptr<ByteInput> raw)
+      : raw_(std::move(raw)),
+        stream_(std::make_unique<inflate_state>()),
+        compressed_(kChunk, '\0') {
+    isal_inflate_init(stream_.get());
+    stream_->crc_flag = ISAL_GZIP;
   }
+
   std::size_t read(char* into, std::size_t count) override {
-    try {
-      const std::streamsize got = buffer_.sgetn(into, static_cast<std::streamsize>(count));
-      return got < 0 ? 0 : static_cast<std::size_t>(got);
-    } catch (const io::gzip_error& error) {
-      // Boost's own words do not tell a file that was cut from one that was damaged.
-      const bool sums_differ =
-          error.error() == io::gzip::bad_crc || error.error() == io::gzip::bad_length;
-      if (ended_ && !sums_differ) {
+    const auto room = static_cast<std::uint32_t>(std::min(count, kMostAtOnce));
+    stream_->next_out = reinterpret_cast<std::uint8_t*>(into);
+    stream_->avail_out = room;
+    while (stream_->avail_out == room) {
+      const bool ended = stream_->avail_in == 0 && !refill();
+      if (stream_->block_state == ISAL_BLOCK_FINISH) {
+        if (ended) {
+          return 0;
+        }
+        isal_inflate_reset(stream_.get());
+        stream_->crc_flag = ISAL_GZIP;
+      }
+      if (isal_inflate(stream_.get()) < 0) {
+        throw std::runtime_error("the compressed data is damaged");
+      }
+      // Without input it still hands out what it holds, and that the member is over.
+      if (ended && stream_->avail_out == room && stream_->block_state != ISAL_BLOCK_FINISH) {
         throw CutOff();
       }
-      throw std::runtime_error("the compressed data is damaged");
     }
+    return room - stream_->avail_out;
   }
 
  private:
-  struct Device {
-    using char_type = char;           // NOLINT(readability-identifier-naming): Boost's names
-    using category = io::source_tag;  // NOLINT(readability-identifier-naming)
+  static constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // the library counts in 32 bits
 
-    std::streamsize read(char* into, std::streamsize count) {
-      const std::size_t got = raw->read(into, static_cast<std::size_t>(count));
-      *ended = got == 0;
-      return got == 0 ? -1 : static_cast<std::streamsize>(got);
-    }
-    ByteInput* raw;
-    bool* ended;
-  };
+  bool refill() {
+    stream_->next_in = reinterpret_cast<std::uint8_t*>(compressed_.data());
+    stream_->avail_in =
+        static_cast<std::uint32_t>(raw_->read(compressed_.data(), compressed_.size()));
+    return stream_->avail_in > 0;
+  }
 
   std::unique_ptr<ByteInput> raw_;
-  bool ended_ = false;
-  io::filtering_istreambuf buffer_;
+  std::unique_ptr<inflate_state> stream_;
+  std::string compressed_;
 };
 
-// Boost's zstd filter takes a stream that was cut for one that ended, so libzstd is used itself.
 class ZstdInput : public ByteInput {
  public:
   explicit ZstdInput(std::unique_ptr<ByteInput> raw)

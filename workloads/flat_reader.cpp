@@ -162,14 +162,21 @@ bool FlatReader::read_content(TraceRequest& request) {
 
 void FlatReader::read_labels(TraceRequest& request) {
   const auto text = [this](int wanted) { return field(wanted).value_or(std::string_view{}); };
-  request.id = text(id_);
-  request.parent_id = text(parent_);
+  const auto read_text = [&text](int wanted, std::string& into) {
+    if (wanted < 0) {
+      into.clear();
+    } else {
+      into = text(wanted);
+    }
+  };
+  read_text(id_, request.id);
+  read_text(parent_, request.parent_id);
   if (request.parent_id == "-1") {
     request.parent_id.clear();
   }
   const std::string_view session = text(session_);
   request.session = session.empty() ? 0 : text_key(session);
-  request.adapter = text(adapter_);
+  read_text(adapter_, request.adapter);
   request.turn = 0;
   if (turn_ >= 0) {
     const std::int64_t turn = checker_.integer(turn_, format_.turn).value_or(0);

@@ -11,16 +11,6 @@
 namespace oomcast::workloads {
 namespace {
 
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) {
-    text.remove_prefix(1);
-  }
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) {
-    text.remove_suffix(1);
-  }
-  return text;
-}
-
 // Cells of one CSV row (RFC 4180). Unquoted rows are cut in place; a quoted cell is copied.
 class CsvCells {
  public:
@@ -101,7 +91,7 @@ char separator_of(std::string_view header) {
 
 bool next_filled(LineReader& lines, std::string_view& line) {
   while (lines.next(line)) {
-    if (!trim(line).empty()) {
+    if (!trimmed(line).empty()) {
       return true;
     }
   }
@@ -113,7 +103,7 @@ std::vector<std::string> header_names(std::string_view line) {
   cells.split(line);
   std::vector<std::string> names;
   for (const std::string_view cell : cells.cells()) {
-    names.emplace_back(trim(cell));
+    names.emplace_back(trimmed(cell));
   }
   return names;
 }
@@ -156,7 +146,7 @@ class CsvRecords : public RecordSource {
     if (wanted < 0) {
       return std::nullopt;
     }
-    const std::string_view cell = trim(cells_.cells()[static_cast<std::size_t>(wanted)]);
+    const std::string_view cell = trimmed(cells_.cells()[static_cast<std::size_t>(wanted)]);
     return cell.empty() ? std::nullopt : std::optional(cell);
   }
 
@@ -398,6 +388,16 @@ class JsonRecords : public RecordSource {
 
 }  // namespace
 
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) {
+    text.remove_prefix(1);
+  }
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) {
+    text.remove_suffix(1);
+  }
+  return text;
+}
+
 TraceHead peek_head(LineReader& lines) {
   std::string_view line;
   if (!next_filled(lines, line)) {
@@ -411,7 +411,7 @@ TraceHead peek_head(LineReader& lines) {
                               "a text file: CSV with a header, or JSON lines", ""});
   }
   TraceHead head;
-  head.is_json = trim(line).starts_with('{') || trim(line).starts_with('[');
+  head.is_json = trimmed(line).starts_with('{') || trimmed(line).starts_with('[');
   if (head.is_json) {
     FieldCollector collector;
     collector.keys = &head.names;

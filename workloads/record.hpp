@@ -64,6 +64,9 @@ TraceHead peek_head(LineReader& lines);
 std::unique_ptr<RecordSource> open_csv(std::unique_ptr<LineReader> lines);
 std::unique_ptr<RecordSource> open_json_lines(std::unique_ptr<LineReader> lines);
 
+// The text without blanks at its ends, as field() gives it.
+std::string_view trimmed(std::string_view text);
+
 // Exact value of a decimal text ("12.5", "1e-05") times 10^digits, rounded to the nearest; nullopt
 // if it is no finite number or does not fit 64 bits.
 std::optional<std::int64_t> scaled_decimal(std::string_view text, int digits);

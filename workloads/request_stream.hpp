@@ -35,6 +35,8 @@ struct TraceRequest {
   Nanos think;                // idle time of the client before this request, where the trace has it
   std::int64_t priority = 0;  // smaller is earlier, as in vLLM
   std::string adapter;        // LoRA adapter or model asked for; may be empty
+
+  friend bool operator==(const TraceRequest&, const TraceRequest&) = default;
 };
 
 // Every row read is kept or dropped; nothing is repaired in silence.

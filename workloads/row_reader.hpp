@@ -18,6 +18,8 @@ struct Row {
   TraceRequest request;         // index and arrival are filled later
   std::int64_t arrival_ns = 0;  // on the trace's own clock
   bool has_arrival = false;
+
+  friend bool operator==(const Row&, const Row&) = default;
 };
 
 class RowReader {

@@ -10,6 +10,8 @@ namespace {
 constexpr std::size_t kPipeWindow = 4096;
 // Ordered runs that are merged from a reader each.
 constexpr std::size_t kMostRuns = 64;
+// What the rows kept of a first reading may take, so that short files are read once.
+constexpr std::size_t kMostKeptBytes = std::size_t{32} << 20;
 // What the rows held for sorting may take, block ids included.
 constexpr std::size_t kMostHeldBytes = std::size_t{512} << 20;
 
@@ -47,7 +49,87 @@ std::size_t held_bytes(const Row& row) {
                             "a trace with at least one request", reasons});
 }
 
-Order scan(SeekableRowReader& reader, const std::string& name) {
+// Rows in file order, kept from a first reading while they are few and none was left out. Of most
+// traces a row says when and how long, and takes little.
+class KeptRows {
+ public:
+  void add(const Row& row) {
+    if (!is_whole_) {
+      return;
+    }
+    const Lengths lengths{row.arrival_ns, row.request.input, row.request.output, row.has_arrival};
+    fill(lengths);
+    if (row == plain_ && rows_.empty()) {
+      lengths_.push_back(lengths);
+      bytes_ += sizeof(Lengths);
+    } else {
+      is_whole_ = is_whole_ && lengths_.empty();
+      rows_.push_back(row);
+      bytes_ += held_bytes(row);
+    }
+    if (bytes_ > kMostKeptBytes || !is_whole_) {
+      *this = KeptRows{};
+      is_whole_ = false;
+    }
+  }
+  // Every row added is here.
+  [[nodiscard]] bool is_whole() const { return is_whole_; }
+  [[nodiscard]] std::int64_t size() const { return std::ssize(lengths_) + std::ssize(rows_); }
+  // Each row once.
+  void give(std::int64_t i, Row& row) {
+    const auto at = static_cast<std::size_t>(i);
+    if (lengths_.empty()) {
+      row = std::move(rows_[at]);
+    } else {
+      fill(lengths_[at]);
+      row = plain_;
+    }
+  }
+
+ private:
+  struct Lengths {
+    std::int64_t arrival_ns = 0;
+    Tokens input;
+    Tokens output;
+    bool has_arrival = false;
+  };
+  void fill(const Lengths& lengths) {
+    plain_.arrival_ns = lengths.arrival_ns;
+    plain_.has_arrival = lengths.has_arrival;
+    plain_.request.input = lengths.input;
+    plain_.request.output = lengths.output;
+  }
+
+  std::vector<Lengths> lengths_;
+  std::vector<Row> rows_;
+  std::size_t bytes_ = 0;
+  bool is_whole_ = true;
+  Row plain_;  // one that says nothing else
+};
+
+// Gives them as their file would be read again.
+class KeptReader final : public RowReader {
+ public:
+  KeptReader(KeptRows rows, ReadSummary summary)
+      : rows_(std::move(rows)), summary_(std::move(summary)) {
+    summary_.read = summary_.kept = 0;
+  }
+  bool next(Row& row) override {
+    if (summary_.read == rows_.size()) {
+      return false;
+    }
+    rows_.give(summary_.read, row);
+    summary_.kept = ++summary_.read;
+    return true;
+  }
+  [[nodiscard]] ReadSummary summary() const override { return summary_; }
+
+ private:
+  KeptRows rows_;
+  ReadSummary summary_;
+};
+
+Order scan(SeekableRowReader& reader, const std::string& name, KeptRows& kept) {
   Order order;
   Row row;
   std::int64_t latest = std::numeric_limits<std::int64_t>::min();
@@ -55,6 +137,7 @@ Order scan(SeekableRowReader& reader, const std::string& name) {
   std::int64_t previous_line = 0;
   bool first = true;
   while (reader.next(row)) {
+    kept.add(row);
     if (row.arrival_ns < previous_ns && !order.runs.empty()) {
       order.runs.push_back(previous_line);
       if (order.runs.size() > kMostRuns) {
@@ -273,11 +356,20 @@ std::unique_ptr<RequestStream> stream_rows(
   if (!rereadable) {
     return std::make_unique<RowStream>(open(), name);
   }
-  Order order = scan(*open(), name);
+  KeptRows kept;
+  const std::unique_ptr<SeekableRowReader> first = open();
+  const ReadSummary before = first->summary();
+  Order order = scan(*first, name, kept);
   if (order.runs.size() > 1) {
     auto merger = std::make_unique<RunMerger>(open, order.runs);
     order.lateness_ns = 0;
     return std::make_unique<RowStream>(std::move(merger), std::move(order), name);
+  }
+  const ReadSummary after = first->summary();
+  if (kept.is_whole() && kept.size() == after.read && after.changed.empty() &&
+      after.notes == before.notes) {
+    auto rows = std::make_unique<KeptReader>(std::move(kept), before);
+    return std::make_unique<RowStream>(std::move(rows), std::move(order), name);
   }
   return std::make_unique<RowStream>(open(), std::move(order), name);
 }

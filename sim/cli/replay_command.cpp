@@ -16,6 +16,7 @@
 #include "sim/report/perfetto.hpp"
 #include "sim/report/record_json.hpp"
 #include "sim/report/report_page.hpp"
+#include "sim/report/requests_reader.hpp"
 #include "sim/report/snapshot.hpp"
 #include "sim/report/text.hpp"
 #include "sim/run/fixes.hpp"
@@ -71,14 +72,32 @@ void write_snapshots(const std::vector<RankRecord>& ranks, const OutputFolder& f
   }
 }
 
-// From the files as `oomcast report` reads them, so that a report made later is the same.
-void write_reports(const OutputFolder& folder) {
-  const report::FinishedRun run = report::read_run(folder.staged("record.json"));
+// As `oomcast report` reads it from the files, so that a report made later is the same.
+void write_reports(const OutputFolder& folder, const std::vector<RankRecord>& ranks,
+                   report::FinishedRequests requests) {
+  const report::FinishedRun run =
+      report::read_run(folder.staged("record.json"), ranks, std::move(requests));
   folder.write("report.html", report::report_page(run));
   CheckedFile trace(folder.staged("trace.pftrace"));
   report::write_perfetto(run, trace);
   trace.close();
 }
+
+// The file of requests, and what the reports show of it.
+class Requests final : public RequestSink {
+ public:
+  explicit Requests(const std::string& path) : file_(path) {}
+  void row(const RequestRow& row) override {
+    file_.row(row);
+    sample_.row(row);
+  }
+  void close() { file_.close(); }
+  [[nodiscard]] report::FinishedRequests sample() const { return sample_.result(); }
+
+ private:
+  RequestsCsv file_;
+  report::SampledRequests sample_;
+};
 
 Detail chosen_detail(const po::variables_map& values) {
   return values["detail"].as<std::string>() == "allocator" ? Detail::kAllocator : Detail::kClasses;
@@ -109,7 +128,7 @@ class Replay {
     const std::string path =
         values_.count("out") != 0 ? values_["out"].as<std::string>() : default_folder(model);
     OutputFolder folder(path);
-    RequestsCsv requests(folder.staged("requests.csv"));
+    Requests requests(folder.staged("requests.csv"));
     {
       // A file was counted when it was opened; a generator or a pipe was not.
       const std::int64_t counted = stream_->summary().kept;
@@ -122,12 +141,13 @@ class Replay {
     requests.close();
     stop_no_more();
     record.workload = workload_json(workload_, stream_->summary());
-    write(record, path, folder);
+    write(record, requests.sample(), path, folder);
     return record.outcome.fits() ? kFits : kDoesNotFit;
   }
 
  private:
-  void write(const RunRecord& record, const std::string& path, OutputFolder& folder) {
+  void write(const RunRecord& record, report::FinishedRequests requests, const std::string& path,
+             OutputFolder& folder) {
     CheckedFile timeline(folder.staged("timeline.csv"));
     write_timeline_csv(record.ranks, timeline);
     timeline.close();
@@ -137,7 +157,7 @@ class Replay {
     folder.write("record.json", json);
     folder.write("config.resolved.json", record.config.dump(2) + "\n");
     folder.write("summary.txt", text);
-    write_reports(folder);
+    write_reports(folder, record.ranks, std::move(requests));
     std::cout << chosen_output(values_, record.outcome.fits(), json, record_brief(record),
                                text + "Results in " + path + "\n")
               << std::flush;

@@ -47,9 +47,10 @@ struct SteadyRounds {
   std::int64_t first_step = 0;  // StepTotals::step of round 0
   std::int64_t steps = 0;
   std::int64_t decode_requests = 0;
-  Tokens first_context;  // StepTotals::decode_context of round 0
-  PoolCounts first;      // the pool in the first round
-  PoolCounts last;       // and in the last
+  Tokens first_context;          // StepTotals::decode_context of round 0
+  PoolCounts first;              // the pool in the first round
+  PoolCounts last;               // and in the last
+  std::int64_t last_growth = 0;  // the latest round, from 0, in which requests took from the pool
 };
 
 }  // namespace oomcast

@@ -49,6 +49,7 @@ void HashChain::extend(std::int64_t known) {
   }
   if (hashes_.empty()) {
     enter(0, 0, 0);
+    hashes_.reserve(static_cast<std::size_t>(target));
   }
   for (std::int64_t end = (blocks() + 1) * block_size_ + lookahead_; blocks() < target;) {
     const bool last = segment_ + 1 == content_.size();
@@ -61,10 +62,15 @@ void HashChain::extend(std::int64_t known) {
         last ? target - blocks()
              : std::min((start_ + length - end) / block_size_ + 1, target - blocks());
     hashes_.resize(hashes_.size() + static_cast<std::size_t>(blocks_here));
-    for (auto hash = hashes_.end() - blocks_here; hash != hashes_.end(); ++hash) {
-      *hash = prefix_hash(base_, end - start_);
-      end += block_size_;
+    // Locals, which the hashes cannot overlap.
+    const std::uint64_t base = base_;
+    const std::int64_t step = block_size_;
+    const std::int64_t length_here = end - start_;
+    std::uint64_t* const hashes = hashes_.data() + hashes_.size() - blocks_here;
+    for (std::int64_t i = 0; i < blocks_here; ++i) {
+      hashes[i] = prefix_hash(base, length_here + i * step);
     }
+    end += blocks_here * block_size_;
   }
 }
 

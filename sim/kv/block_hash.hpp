@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/core/content.hpp"
@@ -45,6 +46,7 @@ class HashChain {
   [[nodiscard]] std::uint64_t hash(std::int64_t block) const {
     return hashes_[static_cast<std::size_t>(block)];
   }
+  [[nodiscard]] std::span<const std::uint64_t> hashes() const { return hashes_; }
 
  private:
   void enter(std::size_t segment, std::int64_t start, std::uint64_t hash);

@@ -105,6 +105,16 @@ std::vector<BlockId> BlockPool::free_list() const {
   return list;
 }
 
+PoolListing BlockPool::listing() const {
+  PoolListing listing{free_list(), {}, {}, {}};
+  for (BlockId block = 0; block <= total_; ++block) {
+    listing.references.push_back(references(block));
+    listing.hashed.push_back(hashed(block));
+    listing.keys.push_back(first_key(block));
+  }
+  return listing;
+}
+
 std::int64_t BlockPool::plain_front(std::int64_t most) const {
   std::int64_t count = 0;
   for (std::uint32_t i = head_; i != tail_ && count < most; ++i) {

@@ -21,6 +21,15 @@
 
 namespace oomcast::kv {
 
+// A pool block by block, for tests and digests.
+struct PoolListing {
+  std::vector<BlockId> free_list;  // from front to back
+  // By block.
+  std::vector<std::int32_t> references;
+  std::vector<bool> hashed;
+  std::vector<BlockKey> keys;  // the first one; 0: none
+};
+
 class BlockPool {
  public:
   // `num_blocks` >= 1, the null block included. `unhashed_first`: blocks freed without a hash are
@@ -93,6 +102,7 @@ class BlockPool {
 
   // Free list from front to back; for tests and digests.
   [[nodiscard]] std::vector<BlockId> free_list() const;
+  [[nodiscard]] PoolListing listing() const;
   // Aborts unless the free list, the counters and the index agree with each other.
   void check() const;
 

@@ -1,6 +1,7 @@
 #include "sim/latency/step_time.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "sim/core/error.hpp"
@@ -30,6 +31,9 @@ class Roofline final : public StepTimeModel {
     OOMCAST_CHECK(terms.bandwidth > 0 && terms.peak_flops > 0 && terms.attention_peak_flops > 0,
                   "bandwidth {} flops {} and {}", terms.bandwidth, terms.peak_flops,
                   terms.attention_peak_flops);
+    for (std::size_t rows = 1; rows < head_seconds_.size(); ++rows) {
+      head_seconds_[rows] = head_seconds(static_cast<double>(rows));
+    }
   }
 
   [[nodiscard]] StepTime time_of(const StepShape& shape) const override {
@@ -48,8 +52,8 @@ class Roofline final : public StepTimeModel {
         terms_.linear_parameters + terms_.picked_share * terms_.expert_parameters;
     seconds += smooth_max(read_bytes / memory_rate, 2 * multiplied * tokens / compute_rate);
     if (shape.sampled_rows > 0) {
-      seconds += smooth_max(terms_.head_bytes / memory_rate,
-                            2 * terms_.head_parameters * rows / compute_rate);
+      const auto known = static_cast<std::size_t>(shape.sampled_rows);
+      seconds += known < head_seconds_.size() ? head_seconds_[known] : head_seconds(rows);
     }
     // Norms, residuals, rotary embedding, activation: about 10 H + 4 I elements moved per token.
     seconds += tokens * (10 * terms_.hidden + 4 * terms_.mlp_width_per_rank) *
@@ -71,6 +75,12 @@ class Roofline final : public StepTimeModel {
   }
 
  private:
+  [[nodiscard]] double head_seconds(double rows) const {
+    return smooth_max(
+        terms_.head_bytes / (terms_.memory_efficiency * terms_.bandwidth),
+        2 * terms_.head_parameters * rows / (terms_.compute_efficiency * terms_.peak_flops));
+  }
+
   // A windowed layer reads at most window tokens a request. The sum of minima is taken as the
   // minimum of the sums (exact when all requests are on the same side of the window).
   [[nodiscard]] StepTime with_attention(const StepShape& shape, double seconds) const {
@@ -94,6 +104,7 @@ class Roofline final : public StepTimeModel {
   }
 
   RooflineTerms terms_;
+  std::array<double, 256> head_seconds_{};  // by rows: most steps have few
 };
 
 class Measured final : public StepTimeModel {

@@ -21,6 +21,30 @@ void Ledger::transfer(Account from, Account to, Bytes amount) {
                 pinned_host_.count(), -host_free_change_.count());
 }
 
+void Ledger::settle(std::span<const Leaf> leaves, std::span<const Bytes> amounts, Leaf counter,
+                    Backing backing) {
+  OOMCAST_CHECK(is_torch(backing) && leaves.size() == amounts.size(),
+                "{} amounts for {} leaves in {}", amounts.size(), leaves.size(), name_of(backing));
+  Bytes taken;
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    OOMCAST_CHECK(amounts[i] >= Bytes{0} && leaves[i] != counter, "{} x {} would hold {} bytes",
+                  name_of(leaves[i]), name_of(backing), amounts[i].count());
+    Bytes& cell = cells_[index_of(leaves[i])][index_of(backing)];
+    const Bytes more = amounts[i] - cell;
+    cell = amounts[i];
+    device_by_leaf_[index_of(leaves[i])] += more;
+    taken += more;
+  }
+  Bytes& from = cells_[index_of(counter)][index_of(backing)];
+  from -= taken;
+  device_by_leaf_[index_of(counter)] -= taken;
+  if (counter == Leaf::kSystemCached) {
+    torch_cached_ -= taken;
+  }
+  OOMCAST_CHECK(from >= Bytes{0}, "{} x {} would hold {} bytes", name_of(counter), name_of(backing),
+                from.count());
+}
+
 void Ledger::apply(Account account, Bytes delta) {
   if (!account.leaf) {
     (is_host(account.backing) ? host_free_change_ : device_free_) += delta;

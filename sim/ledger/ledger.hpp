@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -54,6 +55,11 @@ class Ledger {
   // the simulated out-of-memory, which the caller finds with `device_free()`; a cell may not.
   // Moves between host and device are refused: bytes do not change the place they lie in.
   void transfer(Account from, Account to, Bytes amount);
+
+  // The cells of these leaves come to hold these amounts; the cell of `counter`, another one, gives
+  // or takes the difference. One posting with many legs, between cells of PyTorch's memory.
+  void settle(std::span<const Leaf> leaves, std::span<const Bytes> amounts, Leaf counter,
+              Backing backing);
 
   // Torch cells hold `idle` bytes, cached blocks aside, that are in no live tensor's block: free
   // parts of segments in use and of the graphs' pool.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <charconv>
 
 #include "sim/core/units_text.hpp"
@@ -9,28 +10,42 @@
 namespace oomcast {
 namespace {
 
-void add_number(std::string& line, std::int64_t number) {
-  std::array<char, 24> text{};
-  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), number);
-  line.append(text.data(), end);
-  line += ',';
+// What a number or an instant takes with the comma behind it, at most.
+constexpr std::size_t kMostLetters = 24;
+
+char* put_number(char* at, std::int64_t number) {
+  at = std::to_chars(at, at + kMostLetters - 1, number).ptr;
+  *at++ = ',';
+  return at;
 }
 
 // Seconds with nanosecond digits; nothing for an instant that never came.
-void add_time(std::string& line, SimTime at) {
+char* put_time(char* at, SimTime time) {
   constexpr std::int64_t kPerSecond = 1'000'000'000;
-  const std::int64_t nanos = at.since_start().count();
+  constexpr std::ptrdiff_t kDigits = 9;
+  const std::int64_t nanos = time.since_start().count();
   if (nanos >= 0) {
-    std::array<char, 32> text{};
-    auto* end = std::to_chars(text.data(), text.data() + text.size(), nanos / kPerSecond).ptr;
-    line.append(text.data(), end);
-    // A leading 1 keeps the zeros of the fraction; it is replaced by the point.
-    end =
-        std::to_chars(text.data(), text.data() + text.size(), kPerSecond + nanos % kPerSecond).ptr;
-    text[0] = '.';
-    line.append(text.data(), end);
+    at = std::to_chars(at, at + kMostLetters, nanos / kPerSecond).ptr;
+    *at++ = '.';
+    auto rest = static_cast<std::uint32_t>(nanos % kPerSecond);
+    for (std::ptrdiff_t i = kDigits - 1; i >= 0; --i) {
+      at[i] = static_cast<char>('0' + rest % 10);
+      rest /= 10;
+    }
+    at += kDigits;
   }
-  line += ',';
+  *at++ = ',';
+  return at;
+}
+
+void add_number(std::string& line, std::int64_t number) {
+  std::array<char, kMostLetters> text{};
+  line.append(text.data(), put_number(text.data(), number));
+}
+
+void add_time(std::string& line, SimTime time) {
+  std::array<char, kMostLetters> text{};
+  line.append(text.data(), put_time(text.data(), time));
 }
 
 // Ids come from the trace and may hold anything.
@@ -144,13 +159,17 @@ void RequestsCsv::row(const RequestRow& row) {
   } else {
     add_text(line_, row.id);
   }
-  for (const SimTime at : {row.arrival, row.first_scheduled, row.first_token, row.finish}) {
-    add_time(line_, at);
+  constexpr std::size_t kNumbers = 8;
+  std::array<char, kNumbers * kMostLetters> text;
+  char* at = text.data();
+  for (const SimTime time : {row.arrival, row.first_scheduled, row.first_token, row.finish}) {
+    at = put_time(at, time);
   }
   for (const std::int64_t count :
        {row.input.count(), row.output.count(), row.cached.count(), row.preemptions}) {
-    add_number(line_, count);
+    at = put_number(at, count);
   }
+  line_.append(text.data(), at);
   line_.append(name_of(row.outcome));
   line_ += '\n';
   file_.append(line_);

@@ -14,31 +14,34 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Sources {
-  std::string record_name;
-  Json record;
-  std::unique_ptr<workloads::LineReader> timeline;
-  std::unique_ptr<workloads::LineReader> requests;
-};
-
-FinishedRun read_sources(Sources sources) {
+FinishedRun whole_record(const Json& record, const std::string& name) {
   Problems problems;
-  FinishedRun run = read_record(sources.record, sources.record_name, problems);
+  FinishedRun run = read_record(record, name, problems);
   problems.raise_if_any();
-  read_timeline(std::move(sources.timeline), run.ranks);
-  const std::string requests_name = sources.requests->name();
-  run.requests = read_requests(std::move(sources.requests));
-  if (run.requests.total != run.totals.requests) {
-    throw ConfigError(Problem{requests_name, "", fmt::format("{} rows", run.requests.total),
-                              fmt::format("{}, as record.json counts", run.totals.requests),
-                              "is the file of the same run, and whole?"});
-  }
   return run;
 }
 
-}  // namespace
+void add_requests(FinishedRun& run, FinishedRequests requests, const std::string& name) {
+  run.requests = std::move(requests);
+  if (run.requests.total != run.totals.requests) {
+    throw ConfigError(Problem{name, "", fmt::format("{} rows", run.requests.total),
+                              fmt::format("{}, as record.json counts", run.totals.requests),
+                              "is the file of the same run, and whole?"});
+  }
+}
 
-FinishedRun read_run(const std::string& path) {
+void add_requests(FinishedRun& run, std::unique_ptr<workloads::LineReader> lines) {
+  const std::string name = lines->name();
+  add_requests(run, read_requests(std::move(lines)), name);
+}
+
+struct Paths {
+  std::string record;
+  std::string timeline;
+  std::string requests;
+};
+
+Paths paths_of(const std::string& path) {
   std::error_code error;
   const fs::path given(path);
   const bool is_folder = fs::is_directory(given, error);
@@ -47,16 +50,33 @@ FinishedRun read_run(const std::string& path) {
   if (!fs::exists(record, error)) {
     throw ConfigError(Problem{path, "", "", "the folder of a replay, or its record.json", ""});
   }
-  return read_sources(
-      {record.string(), read_json_file(record.string()),
-       std::make_unique<workloads::LineReader>((folder / "timeline.csv").string()),
-       std::make_unique<workloads::LineReader>((folder / "requests.csv").string())});
+  return {record.string(), (folder / "timeline.csv").string(), (folder / "requests.csv").string()};
+}
+
+}  // namespace
+
+FinishedRun read_run(const std::string& path) {
+  const Paths paths = paths_of(path);
+  FinishedRun run = whole_record(read_json_file(paths.record), paths.record);
+  read_timeline(std::make_unique<workloads::LineReader>(paths.timeline), run.ranks);
+  add_requests(run, std::make_unique<workloads::LineReader>(paths.requests));
+  return run;
+}
+
+FinishedRun read_run(const std::string& path, const std::vector<RankRecord>& ranks,
+                     FinishedRequests requests) {
+  const Paths paths = paths_of(path);
+  FinishedRun run = whole_record(read_json_file(paths.record), paths.record);
+  take_timeline(ranks, run.ranks);
+  add_requests(run, std::move(requests), paths.requests);
+  return run;
 }
 
 FinishedRun read_run(const RunTexts& texts) {
-  return read_sources({"record.json", parse_json(texts.record, "record.json"),
-                       std::make_unique<workloads::LineReader>(texts.timeline, "timeline.csv"),
-                       std::make_unique<workloads::LineReader>(texts.requests, "requests.csv")});
+  FinishedRun run = whole_record(parse_json(texts.record, "record.json"), "record.json");
+  read_timeline(std::make_unique<workloads::LineReader>(texts.timeline, "timeline.csv"), run.ranks);
+  add_requests(run, std::make_unique<workloads::LineReader>(texts.requests, "requests.csv"));
+  return run;
 }
 
 }  // namespace oomcast::report

@@ -11,6 +11,7 @@
 
 #include "sim/core/units.hpp"
 #include "sim/ledger/ledger.hpp"
+#include "sim/run/record.hpp"
 #include "sim/run/timeline.hpp"
 
 namespace oomcast::report {
@@ -106,6 +107,8 @@ struct FinishedRequest {
   [[nodiscard]] std::optional<std::int64_t> ttft_ns() const;
   [[nodiscard]] std::optional<std::int64_t> tpot_ns() const;
   [[nodiscard]] std::optional<std::int64_t> latency_ns() const;
+
+  friend bool operator==(const FinishedRequest&, const FinishedRequest&) = default;
 };
 
 // Quantiles 0, 1/100, ..., 1 in nanoseconds; empty where no request has the quantity.
@@ -150,6 +153,9 @@ struct FinishedRun {
 // file, line or key, value and what was expected for anything that is missing, damaged, or not of
 // one run. Memory is bounded whatever the length of the files.
 FinishedRun read_run(const std::string& path);
+// The same where all but the record is at hand still.
+FinishedRun read_run(const std::string& path, const std::vector<RankRecord>& ranks,
+                     FinishedRequests requests);
 
 // The same from text in memory.
 struct RunTexts {

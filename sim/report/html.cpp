@@ -19,13 +19,13 @@ std::string script_safe(const OrderedJson& data) {
   const std::string text = data.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   std::string safe;
   safe.reserve(text.size() + text.size() / 16);
-  for (const char letter : text) {
-    if (letter == '<') {
-      safe += "\\u003c";
-    } else {
-      safe += letter;
-    }
+  std::size_t begin = 0;
+  for (std::size_t at = text.find('<'); at != std::string::npos; at = text.find('<', begin)) {
+    safe.append(text, begin, at - begin);
+    safe += "\\u003c";
+    begin = at + 1;
   }
+  safe.append(text, begin);
   return safe;
 }
 

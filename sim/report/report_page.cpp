@@ -19,16 +19,22 @@ constexpr std::size_t kMostShownRanks = kMostRows / kFewestRowsOfRank;
 // changes. Differences are short, and many are 0.
 template <typename Rows, typename ValueOf>
 OrderedJson column(const Rows& rows, const ValueOf& value_of) {
+  if (!rows.empty()) {
+    const std::int64_t first = value_of(rows.front());
+    if (std::all_of(rows.begin(), rows.end(),
+                    [&](const auto& row) { return value_of(row) == first; })) {
+      return first;
+    }
+  }
   OrderedJson differences = OrderedJson::array();
+  differences.get_ref<OrderedJson::array_t&>().reserve(rows.size());
   std::int64_t last = 0;
-  bool changes = false;
   for (const auto& row : rows) {
     const std::int64_t value = value_of(row);
-    changes = changes || (!differences.empty() && value != last);
     differences.push_back(value - last);
     last = value;
   }
-  return changes || rows.empty() ? differences : OrderedJson(last);
+  return differences;
 }
 
 OrderedJson settings_json(const Settings& settings) {

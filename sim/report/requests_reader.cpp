@@ -1,12 +1,9 @@
 #include "sim/report/requests_reader.hpp"
 
-#include <algorithm>
 #include <array>
-#include <map>
 
 #include "sim/core/error.hpp"
 #include "sim/report/csv_columns.hpp"
-#include "sim/run/histogram.hpp"
 
 namespace oomcast::report {
 namespace {
@@ -25,6 +22,10 @@ enum Column : std::size_t {
 };
 
 constexpr std::size_t kMostIdLetters = 200;
+
+std::string as_read(std::string_view text) {
+  return std::string(workloads::trimmed(text).substr(0, kMostIdLetters));
+}
 
 FinishedRequest request_of(const CsvColumns& csv) {
   FinishedRequest request;
@@ -55,122 +56,6 @@ FinishedRequest request_of(const CsvColumns& csv) {
   return request;
 }
 
-// The requests with the largest values of one measure, the earlier of equals.
-class Largest {
- public:
-  static constexpr std::size_t kKept = 250;
-
-  void add(std::int64_t value, std::int64_t index, const FinishedRequest& request) {
-    const auto key = std::pair(value, -index);
-    if (kept_.size() == kKept && key < kept_.begin()->first) {
-      return;
-    }
-    kept_.emplace(key, request);
-    if (kept_.size() > kKept) {
-      kept_.erase(kept_.begin());
-    }
-  }
-  void give_to(std::map<std::int64_t, FinishedRequest>& all) const {
-    for (const auto& [key, request] : kept_) {
-      all.emplace(-key.second, request);
-    }
-  }
-
- private:
-  std::map<std::pair<std::int64_t, std::int64_t>, FinishedRequest> kept_;
-};
-
-// Every request while they are few; then every second, every fourth, ...
-class EvenlySpaced {
- public:
-  static constexpr std::int64_t kMost = 5'000;
-
-  void add(std::int64_t index, const FinishedRequest& request) {
-    if (index % stride_ != 0) {
-      return;
-    }
-    kept_.emplace_back(index, request);
-    if (std::ssize(kept_) > kMost) {
-      stride_ *= 2;
-      std::erase_if(kept_, [this](const auto& entry) { return entry.first % stride_ != 0; });
-    }
-  }
-  void give_to(std::map<std::int64_t, FinishedRequest>& all) const {
-    all.insert(kept_.begin(), kept_.end());
-  }
-
- private:
-  std::int64_t stride_ = 1;
-  std::vector<std::pair<std::int64_t, FinishedRequest>> kept_;
-};
-
-class Sample {
- public:
-  void add(const FinishedRequest& request) {
-    const std::int64_t index = total_++;
-    even_.add(index, request);
-    measure(ttft_, request.ttft_ns(), index, request);
-    measure(tpot_, request.tpot_ns(), index, request);
-    measure(latency_, request.latency_ns(), index, request);
-    if (request.preemptions > 0) {
-      preempted_.add(request.preemptions, index, request);
-    }
-    if (request.outcome != "finished") {
-      not_finished_.add(0, index, request);
-    }
-  }
-
-  [[nodiscard]] FinishedRequests result() const {
-    FinishedRequests out;
-    out.total = total_;
-    std::map<std::int64_t, FinishedRequest> all;
-    even_.give_to(all);
-    for (const Largest* largest :
-         {&ttft_.largest, &tpot_.largest, &latency_.largest, &preempted_, &not_finished_}) {
-      largest->give_to(all);
-    }
-    out.kept.reserve(all.size());
-    for (auto& [index, request] : all) {
-      out.kept.push_back(std::move(request));
-    }
-    out.ttft = curve(ttft_.all);
-    out.tpot = curve(tpot_.all);
-    out.latency = curve(latency_.all);
-    return out;
-  }
-
- private:
-  struct Measure {
-    LogHistogram all;
-    Largest largest;
-  };
-
-  static void measure(Measure& into, std::optional<std::int64_t> value, std::int64_t index,
-                      const FinishedRequest& request) {
-    if (value) {
-      into.all.add(*value);
-      into.largest.add(*value, index, request);
-    }
-  }
-
-  static QuantileCurve curve(const LogHistogram& values) {
-    QuantileCurve quantiles;
-    constexpr int kParts = 100;
-    for (int i = 0; i <= kParts && values.count() > 0; ++i) {
-      quantiles.push_back(values.quantile(static_cast<double>(i) / kParts));
-    }
-    return quantiles;
-  }
-
-  std::int64_t total_ = 0;
-  EvenlySpaced even_;
-  Measure ttft_;
-  Measure tpot_;
-  Measure latency_;
-  Largest preempted_;
-  Largest not_finished_;
-};
-
 }  // namespace
 
 std::optional<std::int64_t> FinishedRequest::ttft_ns() const {
@@ -187,11 +72,27 @@ std::optional<std::int64_t> FinishedRequest::latency_ns() const {
   return finish_ns < 0 ? std::nullopt : std::optional(finish_ns - arrival_ns);
 }
 
+void SampledRequests::row(const RequestRow& row) {
+  const auto nanos = [](SimTime at) { return at.since_start().count(); };
+  FinishedRequest request;
+  request.id = row.id.empty() ? std::to_string(row.index) : as_read(row.id);
+  request.arrival_ns = nanos(row.arrival);
+  request.first_scheduled_ns = nanos(row.first_scheduled);
+  request.first_token_ns = nanos(row.first_token);
+  request.finish_ns = nanos(row.finish);
+  request.input_tokens = row.input.count();
+  request.output_tokens = row.output.count();
+  request.cached_tokens = row.cached.count();
+  request.preemptions = row.preemptions;
+  request.outcome = name_of(row.outcome);
+  sample_.add(request);
+}
+
 FinishedRequests read_requests(std::unique_ptr<workloads::LineReader> lines) {
   CsvColumns csv(std::move(lines),
                  {"id", "arrival_s", "first_scheduled_s", "first_token_s", "finish_s",
                   "input_tokens", "output_tokens", "cached_tokens", "preemptions", "outcome"});
-  Sample sample;
+  RequestsSample sample;
   while (csv.next()) {
     sample.add(request_of(csv));
   }

@@ -131,4 +131,27 @@ void read_timeline(std::unique_ptr<workloads::LineReader> lines, std::vector<Fin
   }
 }
 
+void take_timeline(const std::vector<RankRecord>& run, std::vector<FinishedRank>& ranks) {
+  OOMCAST_CHECK(run.size() == ranks.size(), "{} ranks of {}", ranks.size(), run.size());
+  for (std::size_t i = 0; i < run.size(); ++i) {
+    const RankRecord& from = run[i];
+    FinishedRank& to = ranks[i];
+    OOMCAST_CHECK(from.startup.size() == to.startup.size(), "{} phases of {}", to.startup.size(),
+                  from.startup.size());
+    for (std::size_t phase = 0; phase < from.startup.size(); ++phase) {
+      TimelineRow& row = to.startup[phase].at_end;
+      row.device = from.startup[phase].device;
+      row.views = from.startup[phase].views;
+      row.kv_free = row.device[index_of(Leaf::kKvPool)];
+    }
+    to.timeline = from.timeline;
+    for (TimelineRow& row : to.timeline) {
+      // Reports do not show them.
+      row.torch.reset();
+      row.transfer.reset();
+      row.host_used.reset();
+    }
+  }
+}
+
 }  // namespace oomcast::report

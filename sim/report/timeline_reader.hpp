@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/report/finished_run.hpp"
+#include "sim/run/record.hpp"
 #include "workloads/byte_source.hpp"
 
 namespace oomcast::report {
@@ -13,5 +14,7 @@ namespace oomcast::report {
 // the first row that is no row of this run: a bad number, a rank that record.json lacks, time that
 // goes back, classes that do not sum to the memory in use.
 void read_timeline(std::unique_ptr<workloads::LineReader> lines, std::vector<FinishedRank>& ranks);
+// The same where the run is at hand still.
+void take_timeline(const std::vector<RankRecord>& run, std::vector<FinishedRank>& ranks);
 
 }  // namespace oomcast::report

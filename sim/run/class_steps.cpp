@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "sim/core/units_text.hpp"
@@ -33,6 +34,12 @@ std::optional<Outcome> ClassSteps::run(const StepRun& steps) {
   if (wanted == live_) {
     return std::nullopt;
   }
+  ++postings_;
+  if (fits_into_cached(wanted)) {
+    live_ = wanted;
+    rank_.peaks.observe(rank_.memory.ledger(), steps.start_of(0), "serving");
+    return std::nullopt;
+  }
   TorchPool torch(rank_.memory.ledger(), Backing::kSegment);
   for (const FirstStepTensor& tensor : std::exchange(first_, {})) {
     if (!torch.allocate(tensor.leaf, tensor.bytes)) {
@@ -53,6 +60,28 @@ std::optional<Outcome> ClassSteps::run(const StepRun& steps) {
   }
   rank_.peaks.observe(rank_.memory.ledger(), steps.start_of(0), "serving");
   return std::nullopt;
+}
+
+// Posts the sum of freeing all and then allocating all where nothing is asked of the driver for it;
+// else false, and nothing is posted.
+bool ClassSteps::fits_into_cached(const StepSizes& wanted) {
+  static_assert(std::has_single_bit(static_cast<std::uint64_t>(kTorchBlock.count())));
+  const auto rounded = [](Bytes bytes) {
+    return Bytes{(bytes.count() + kTorchBlock.count() - 1) & -kTorchBlock.count()};
+  };
+  Ledger& ledger = rank_.memory.ledger();
+  Bytes room = ledger.at(Leaf::kSystemCached, Backing::kSegment);
+  StepSizes amounts{};
+  for (std::size_t i = 0; i < kStepLeaves.size(); ++i) {
+    const Bytes other = ledger.at(kStepLeaves[i], Backing::kSegment) - rounded(live_[i]);
+    amounts[i] = other + rounded(wanted[i]);
+    room += rounded(live_[i]) - rounded(wanted[i]);
+  }
+  if (!first_.empty() || room < Bytes{}) {
+    return false;
+  }
+  ledger.settle(kStepLeaves, amounts, Leaf::kSystemCached, Backing::kSegment);
+  return true;
 }
 
 Outcome ClassSteps::out_of_memory(const StepRun& steps, Leaf leaf, Bytes wanted) const {

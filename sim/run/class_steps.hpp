@@ -26,8 +26,10 @@ class ClassSteps final : public StepMemory {
   std::optional<Outcome> run(const StepRun& steps) override;
   [[nodiscard]] bool repeats(Tokens tokens, std::int64_t rows) const override;
   void show(std::size_t moment, TimelineRow& row) const override;
+  [[nodiscard]] std::uint64_t postings() const override { return postings_; }
 
  private:
+  bool fits_into_cached(const StepSizes& wanted);
   [[nodiscard]] Outcome out_of_memory(const StepRun& steps, Leaf leaf, Bytes wanted) const;
 
   RankState& rank_;
@@ -35,6 +37,7 @@ class ClassSteps final : public StepMemory {
   std::vector<FirstStepTensor> first_;  // until they are made
   StepLoad before_;                     // the step run last
   StepSizes live_{};
+  std::uint64_t postings_ = 1;
 };
 
 }  // namespace oomcast

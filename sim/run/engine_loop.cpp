@@ -66,6 +66,9 @@ bool EngineLoop::schedule_round() {
       books.rest();
     }
     sample(instant(start), round.kv, round.totals.running, round.totals.waiting);
+    if (sets_peak(round.kv)) {
+      totals_.kv_peak_at = instant(start);
+    }
   }
   if (engine_.stalled()) {
     return false;
@@ -172,7 +175,11 @@ void EngineLoop::post(const StepRun& run, const KvUse& kv, std::int64_t running,
     }
   }
   if (!failure_ || books_.front().shows_failure()) {
-    sample(run.start_of(0), kv, running, waiting);
+    const SimTime at = run.start_of(0);
+    sample(at, kv, running, waiting);
+    if (sets_peak(kv)) {
+      totals_.kv_peak_at = at;
+    }
   }
 }
 
@@ -187,11 +194,14 @@ void EngineLoop::sample(SimTime at, const KvUse& kv, std::int64_t running, std::
   for (RankBooks& books : books_) {
     books.sample(at, counts);
   }
+}
+
+// Whether requests hold more than ever before.
+bool EngineLoop::sets_peak(const KvUse& kv) {
   const Bytes used = books_.front().used_bytes(kv);
-  if (used > totals_.kv_peak) {
-    totals_.kv_peak = used;
-    totals_.kv_peak_at = at;
-  }
+  const bool more = used > totals_.kv_peak;
+  totals_.kv_peak = more ? used : totals_.kv_peak;
+  return more;
 }
 
 bool EngineLoop::jump(std::optional<FineSpan> until) {
@@ -233,6 +243,9 @@ bool EngineLoop::jump(std::optional<FineSpan> until) {
   post(run, jumped.first, engine_.running(), engine_.waiting());
   if (!failure_) {
     sample(instant(last_start), jumped.last, engine_.running(), engine_.waiting());
+    if (sets_peak(jumped.last)) {
+      totals_.kv_peak_at = run.start_of(jumped.last_growth);
+    }
   }
   for (std::int64_t i = 0; i < steps; ++i) {
     digest_.add_word(static_cast<std::uint64_t>(steady.decode_requests));

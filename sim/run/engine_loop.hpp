@@ -72,6 +72,7 @@ class EngineLoop {
   void launch(const Round& round, FineSpan start);
   void post(const StepRun& run, const KvUse& kv, std::int64_t running, std::int64_t waiting);
   void sample(SimTime at, const KvUse& kv, std::int64_t running, std::int64_t waiting);
+  bool sets_peak(const KvUse& kv);
   // Time of a step of `requests` decodes and nothing else; remembered, as most steps are of this
   // kind and few sizes.
   const StepTime& decode_time(std::int64_t requests, Tokens context);

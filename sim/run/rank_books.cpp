@@ -43,10 +43,16 @@ void RankBooks::sample(SimTime at, const ServingCounts& counts) {
         TransferCounts{units_.front() * counts.transfer->units, counts.transfer->requests};
   }
   row.host_used = counts.host_used;
+  const std::uint64_t postings = steps_->postings();
+  if (postings != 0 && postings == shown_) {
+    timeline_.offer(row, true);
+    return;
+  }
   for (std::size_t moment = 0; moment < steps_->moments(); ++moment) {
     steps_->show(moment, row);
     timeline_.offer(row);
   }
+  shown_ = postings;
 }
 
 RankRecord RankBooks::finish() {

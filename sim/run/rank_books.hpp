@@ -70,7 +70,8 @@ class RankBooks {
   UnitBytes units_;
   Timeline timeline_;
   Tokens step_tokens_;
-  TimelineRow row_;  // the latest
+  TimelineRow row_;          // the latest
+  std::uint64_t shown_ = 0;  // postings of the steps whose memory it has
 };
 
 }  // namespace oomcast

@@ -43,10 +43,12 @@ struct RoundResults {
   std::span<const EndedRequest> ended;
 };
 
-// The pools in the first and in the last of many like rounds.
+// The pools in the first and in the last of many like rounds, in which requests only take from
+// them.
 struct SteadyUse {
   KvUse first;
   KvUse last;
+  std::int64_t last_growth = 0;  // the round, from 0, since which requests hold what they last hold
 };
 
 // KV that one server computes and another goes on with: what a server of one role hears from the

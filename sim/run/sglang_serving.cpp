@@ -168,7 +168,7 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
   }
   SteadyUse advance_steady(std::int64_t rounds) override {
     const sglang::SteadyJump& jump = scheduler_.advance_steady(rounds);
-    return {use_of(jump.first, {}), use_of(jump.last, {})};
+    return {use_of(jump.first, {}), use_of(jump.last, {}), jump.last_growth};
   }
 
   [[nodiscard]] std::int64_t preemptions() const override { return scheduler_.preemptions(); }

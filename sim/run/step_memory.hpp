@@ -53,6 +53,8 @@ class StepMemory {
   [[nodiscard]] virtual std::size_t moments() const { return 1; }
   // Fills in the memory of a row.
   virtual void show(std::size_t moment, TimelineRow& row) const = 0;
+  // As long as it is the same, show() fills in the same; 0: that is not known.
+  [[nodiscard]] virtual std::uint64_t postings() const { return 0; }
 
   // Whether run() left moments to show when memory ran out.
   [[nodiscard]] virtual bool shows_failure() const { return false; }

@@ -8,6 +8,20 @@
 namespace oomcast {
 namespace {
 
+// All of a row but its memory, which is most of it.
+void copy_counts(const TimelineRow& from, TimelineRow& to) {
+  to.at = from.at;
+  to.kv_used = from.kv_used;
+  to.kv_cached = from.kv_cached;
+  to.kv_free = from.kv_free;
+  to.running = from.running;
+  to.waiting = from.waiting;
+  to.step_tokens = from.step_tokens;
+  to.preemptions = from.preemptions;
+  to.transfer = from.transfer;
+  to.host_used = from.host_used;
+}
+
 constexpr std::int64_t kFirstWidth = std::int64_t{1} << 20;  // ns, about a millisecond
 
 }  // namespace
@@ -68,7 +82,7 @@ void Timeline::widen() {
   width_ *= 2;
 }
 
-void Timeline::offer(const TimelineRow& row) {
+void Timeline::offer(const TimelineRow& row, bool same_memory) {
   const std::int64_t at = row.at.since_start().count();
   OOMCAST_CHECK(at >= 0, "a row at {} ns", at);
   while (at / width_ >= static_cast<std::int64_t>(kBuckets)) {
@@ -95,8 +109,12 @@ void Timeline::offer(const TimelineRow& row) {
       }
     }
   }
+  if (same_memory && bucket.last_sequence > 0 && bucket.last_sequence + 1 == sequence) {
+    copy_counts(row, bucket.last);
+  } else {
+    bucket.last = row;
+  }
   bucket.last_sequence = sequence;
-  bucket.last = row;
 }
 
 SimTime Timeline::bucket_end(SimTime at) const {

@@ -52,8 +52,8 @@ class Timeline {
 
   Timeline();
 
-  // Rows must come in order of time.
-  void offer(const TimelineRow& row);
+  // Rows must come in order of time. `same_memory`: the memory is that of the row before.
+  void offer(const TimelineRow& row, bool same_memory = false);
 
   // Start of the bucket after the one that holds `at`: a stretch of like steps is offered up to
   // here, with its first and last row.

@@ -79,7 +79,7 @@ class TrtllmServing final : public SchedulerServing<Plan::Trtllm, trtllm::Schedu
 
   SteadyUse advance_steady(std::int64_t rounds) override {
     const trtllm::SteadyJump& jump = scheduler_.advance_steady(rounds);
-    return {use_of(jump.first), use_of(jump.last)};
+    return {use_of(jump.first), use_of(jump.last), jump.last_growth};
   }
 
   [[nodiscard]] HostCopies* host_copies() override { return copies_ ? &*copies_ : nullptr; }

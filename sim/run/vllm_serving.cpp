@@ -126,7 +126,7 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
   }
   SteadyUse advance_steady(std::int64_t rounds) override {
     const vllm::SteadyJump& jump = scheduler_.advance_steady(rounds);
-    return {use_of(jump.first), use_of(jump.last)};
+    return {use_of(jump.first), use_of(jump.last), jump.last_growth};
   }
 
   [[nodiscard]] std::int64_t preemptions() const override { return scheduler_.preemptions(); }

@@ -160,6 +160,8 @@ TEST_F(ClusterPropertyTest, NothingIsLostOrDoubled) {
     const ClusterRun run = serve_cluster(setup, requests, false);
     const ClusterRun stepped = serve_cluster(setup, requests, true);
     ASSERT_EQ(run.record.digest, stepped.record.digest) << "seed " << current_seed;
+    ASSERT_EQ(run.record.totals.kv_peak, stepped.record.totals.kv_peak);
+    ASSERT_EQ(run.record.totals.kv_peak_at, stepped.record.totals.kv_peak_at);
     ASSERT_EQ(run.rows.size(), requests.size()) << "seed " << current_seed;
     for (std::size_t i = 0; i < requests.size(); ++i) {
       const RequestRow& row = run.rows[i];

@@ -149,6 +149,8 @@ class ReplayProperty : public PropertyTest {
                              input.launch_line));
     ASSERT_EQ(fast.record.digest, slow.record.digest);
     ASSERT_EQ(fast.record.totals.steps, slow.record.totals.steps);
+    ASSERT_EQ(fast.record.totals.kv_peak, slow.record.totals.kv_peak);
+    ASSERT_EQ(fast.record.totals.kv_peak_at, slow.record.totals.kv_peak_at);
     ASSERT_EQ(fast.record.ranks.at(0).timeline.size(), slow.record.ranks.at(0).timeline.size());
     ASSERT_EQ(fast.record.outcome.message, slow.record.outcome.message);
     expect_rows_conserve(fast.record.ranks.at(0));

@@ -69,11 +69,15 @@ const SteadyJump& Scheduler::Impl::advance_steady(std::int64_t n) {
   };
   take(running_.at_page_end() * kv_.page());
   jump_.first = slots();
+  jump_.last_growth = 0;
   if (kv_.page() == 1) {
     take((n - 1) * running_.size());
+    jump_.last_growth = n - 1;
   } else {
     for (std::int64_t i = 1; i < n; ++i) {
-      take(running_.at_page_end(i) * kv_.page());
+      const std::int64_t pages = running_.at_page_end(i);
+      take(pages * kv_.page());
+      jump_.last_growth = pages > 0 ? i : jump_.last_growth;
     }
   }
   jump_.last = slots();

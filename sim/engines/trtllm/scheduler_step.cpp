@@ -263,6 +263,7 @@ const SteadyJump& Scheduler::Impl::advance_steady(std::int64_t n) {
     take_blocks(at(next->slot), 1);
   }
   jump_.first = blocks();
+  jump_.last_growth = growth_.empty() ? 0 : growth_.back().round;
   for (; next != growth_.end(); ++next) {
     take_blocks(at(next->slot), 1);
   }

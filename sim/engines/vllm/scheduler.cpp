@@ -241,9 +241,8 @@ Derived Scheduler::Impl::derived() const {
 }
 
 PoolCounts Scheduler::Impl::blocks() const {
-  const kv::BlockPool& pool = kv_.pool();
-  return {Blocks{pool.total()}, Blocks{pool.free()}, Blocks{pool.cached_free()},
-          Blocks{pool.total() - pool.free()}};
+  return {Blocks{kv_.total()}, Blocks{kv_.available()}, Blocks{kv_.cached_free()},
+          Blocks{kv_.total() - kv_.available()}};
 }
 
 std::optional<Stall> Scheduler::Impl::stall() {
@@ -256,10 +255,11 @@ std::optional<Stall> Scheduler::Impl::stall() {
     return std::nullopt;  // its KV is on the way
   }
   const std::int64_t needed = kv_.full_sequence_need(head, kv_.find_hit(head));
-  return Stall{head.id, Blocks{needed}, Blocks{kv_.pool().free()}};
+  return Stall{head.id, Blocks{needed}, Blocks{kv_.available()}};
 }
 
-void Scheduler::Impl::digest_request(Digest& digest, const Request& request) const {
+void Scheduler::Impl::digest_request(Digest& digest, const Request& request,
+                                     const kv::PoolListing& pool) const {
   Request view;  // counters as they are between rounds, whether in the lane or not
   view.prompt_len = request.prompt_len;
   view.output = request.output;
@@ -277,30 +277,32 @@ void Scheduler::Impl::digest_request(Digest& digest, const Request& request) con
     digest.add_word(static_cast<std::uint64_t>(number));
   }
   for (const GroupTable& table : request.groups) {
-    for (const kv::BlockId block : table.blocks) {
+    const std::vector<kv::BlockId> blocks = kv_.blocks_of(table);
+    for (const kv::BlockId block : blocks) {
       digest.add_word(static_cast<std::uint64_t>(block));
-      digest.add_word(static_cast<std::uint64_t>(kv_.pool().references(block)));
+      digest.add_word(static_cast<std::uint64_t>(pool.references[static_cast<std::size_t>(block)]));
     }
-    digest.add_word(table.blocks.size());
+    digest.add_word(blocks.size());
   }
 }
 
 std::uint64_t Scheduler::Impl::state_digest() const {
   Digest digest;
-  const kv::BlockPool& pool = kv_.pool();
-  for (const kv::BlockId block : pool.free_list()) {
-    digest.add_word(static_cast<std::uint64_t>(block) * 2 + (pool.hashed(block) ? 1 : 0));
+  const kv::PoolListing pool = kv_.listing();
+  for (const kv::BlockId block : pool.free_list) {
+    digest.add_word(static_cast<std::uint64_t>(block) * 2 +
+                    (pool.hashed[static_cast<std::size_t>(block)] ? 1 : 0));
   }
-  for (kv::BlockId block = 1; block <= pool.total(); ++block) {
-    digest.add_word(pool.first_key(block));
+  for (std::size_t block = 1; block < pool.keys.size(); ++block) {
+    digest.add_word(pool.keys[block]);
   }
   for (Slot slot = running_.front(); slot != kNoSlot; slot = at(slot).next) {
-    digest_request(digest, at(slot));
+    digest_request(digest, at(slot), pool);
   }
   digest.add_word(static_cast<std::uint64_t>(running_.size()));
   for (const WaitingQueue* queue : {&waiting_, &kv_waiting_}) {
     for (Slot slot = queue->front(); slot != kNoSlot; slot = queue->after(slot)) {
-      digest_request(digest, at(slot));
+      digest_request(digest, at(slot), pool);
     }
   }
   for (const std::int64_t number :
@@ -311,12 +313,12 @@ std::uint64_t Scheduler::Impl::state_digest() const {
 }
 
 void Scheduler::Impl::check_conservation() const {
-  const kv::BlockPool& pool = kv_.pool();
-  pool.check();
-  std::vector<std::int32_t> references(static_cast<std::size_t>(pool.total()) + 1, 0);
+  kv_.check();
+  const kv::PoolListing pool = kv_.listing();
+  std::vector<std::int32_t> references(pool.references.size(), 0);
   const auto count = [&](const Request& request) {
     for (const GroupTable& table : request.groups) {
-      for (const kv::BlockId block : table.blocks) {
+      for (const kv::BlockId block : kv_.blocks_of(table)) {
         ++references[static_cast<std::size_t>(block)];
       }
     }
@@ -331,10 +333,10 @@ void Scheduler::Impl::check_conservation() const {
       count(at(slot));
       // Only what a connector brought or is bringing. The last token is computed here, so of a
       // prompt of one token nothing counts as computed.
-      OOMCAST_CHECK(at(slot).groups.front().blocks.empty() || at(slot).computed > 0 ||
+      OOMCAST_CHECK(kv_.size_of(at(slot).groups.front()) == 0 || at(slot).computed > 0 ||
                         at(slot).known() == 1 || at(slot).status == Request::Status::kRemote,
                     "request {} waits with {} blocks", at(slot).id,
-                    at(slot).groups.front().blocks.size());
+                    kv_.size_of(at(slot).groups.front()));
     }
   }
   for (const Fenced& fenced : fenced_) {
@@ -342,10 +344,10 @@ void Scheduler::Impl::check_conservation() const {
       ++references[static_cast<std::size_t>(block)];
     }
   }
-  for (kv::BlockId block = 1; block <= pool.total(); ++block) {
-    const std::int32_t held = references[static_cast<std::size_t>(block)];
-    OOMCAST_CHECK(held == pool.references(block), "block {} is in {} tables but has {} references",
-                  block, held, pool.references(block));
+  for (std::size_t block = 1; block < references.size(); ++block) {
+    OOMCAST_CHECK(references[block] == pool.references[block],
+                  "block {} is in {} tables but has {} references", block, references[block],
+                  pool.references[block]);
   }
 }
 

@@ -152,8 +152,8 @@ void Scheduler::Impl::remember_refusal(Slot slot, bool full_sequence, bool firm,
   refused_.slot = slot;
   refused_.serial = at(slot).serial;
   refused_.known = at(slot).known();
-  refused_.insertions = kv_.pool().insertions();
-  refused_.evictions = kv_.pool().evictions();
+  refused_.insertions = kv_.insertions();
+  refused_.evictions = kv_.evictions();
   refused_.frees = frees_;
   refused_.full_sequence = full_sequence;
   refused_.firm = firm;
@@ -167,8 +167,8 @@ bool Scheduler::Impl::still_refused(std::int64_t tokens_left) const {
   const Slot head = waiting_.front();
   return lane_possible_ && head != kNoSlot && head == refused_.slot &&
          at(head).serial == refused_.serial && at(head).known() == refused_.known &&
-         refused_.frees == frees_ && refused_.insertions == kv_.pool().insertions() &&
-         running_.size() > 0 && (refused_.firm || refused_.evictions == kv_.pool().evictions()) &&
+         refused_.frees == frees_ && refused_.insertions == kv_.insertions() &&
+         running_.size() > 0 && (refused_.firm || refused_.evictions == kv_.evictions()) &&
          (refused_.full_sequence ||
           (refused_.tokens_left == tokens_left && refused_.queued == running_.size() + waiting()));
 }

@@ -112,7 +112,7 @@ class Scheduler::Impl {
   void set_content(Request& request, const RequestSpec& spec);
   void release_request(Slot slot);
   void stop_running(Slot slot);
-  void digest_request(Digest& digest, const Request& request) const;
+  void digest_request(Digest& digest, const Request& request, const kv::PoolListing& pool) const;
 
   // scheduler_step.cpp
   Budget start_budget();

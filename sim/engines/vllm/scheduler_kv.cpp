@@ -22,6 +22,16 @@ const std::vector<BlockId>& hit_of(const PrefixHit* hit, std::size_t group) {
   return hit == nullptr ? none : hit->blocks[group];
 }
 
+bool keeps_spans(const SchedulerConfig& config) {
+  return config.groups.size() == 1 && config.groups.front().type == KvGroup::Type::kFull &&
+         !config.connector;
+}
+
+bool unhashed_first(const SchedulerConfig& config) {
+  return config.enable_prefix_caching ? config.rules.unhashed_freed_first
+                                      : config.rules.uncached_pool_freed_first;
+}
+
 bool same_spec(KvGroup left, const KvGroup& right) {
   left.eagle = right.eagle;  // where the drafter lives is not part of the spec
   return left == right;
@@ -34,9 +44,10 @@ KvManager::KvManager(const SchedulerConfig& config)
       caching_(config.enable_prefix_caching),
       max_model_len_(config.max_model_len.count()),
       retention_(config.prefix_cache_retention_interval),
-      pool_(config.num_gpu_blocks.count(), config.enable_prefix_caching
-                                               ? config.rules.unhashed_freed_first
-                                               : config.rules.uncached_pool_freed_first) {
+      pool_(keeps_spans(config) ? 1 : config.num_gpu_blocks.count(), unhashed_first(config)) {
+  if (keeps_spans(config)) {
+    spans_.emplace(config.num_gpu_blocks.count(), unhashed_first(config));
+  }
   const bool eagle = config.spec.method == SpecDecode::Method::kEagle;
   // Whoever fills blocks by connector cannot know the token behind them.
   hash_lookahead_ = eagle && caching_ && !config.connector && rules_.lookahead_hashes &&
@@ -171,6 +182,13 @@ bool KvManager::has_partial_hit(const Request& request, const PrefixHit* hit, st
 
 std::int64_t KvManager::need(const Request& request, std::int64_t tokens, const PrefixHit* hit,
                              std::int64_t computed, std::int64_t main_tokens, bool cap) const {
+  if (spans_) {
+    // A hit block in the free list leaves it, which costs a free block too.
+    const std::int64_t held =
+        request.groups.front().spans.blocks + (hit != nullptr ? hit->spans.blocks : 0);
+    return std::max<std::int64_t>(div_ceil(tokens, block_size()) - held, 0) +
+           (hit != nullptr ? spans_->free_of(hit->spans) : 0);
+  }
   std::int64_t blocks = 0;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const Group& group = groups_[g];
@@ -252,7 +270,7 @@ Refusal KvManager::allocate(Request& request, const Ask& ask) {
   const std::int64_t computed = std::min(local + ask.external, max_model_len_);
   const std::int64_t headroom = ask.headroom ? watermark_blocks_ : 0;
   if (ask.full_sequence &&
-      full_sequence_need(request, *ask.hit, ask.external) + headroom > pool_.free()) {
+      full_sequence_need(request, *ask.hit, ask.external) + headroom > available()) {
     return Refusal::kFullSequence;
   }
   const std::int64_t main_tokens = computed + ask.new_tokens;
@@ -263,7 +281,7 @@ Refusal KvManager::allocate(Request& request, const Ask& ask) {
                      computed - (rules_.window_freed_by_processed ? request.in_flight : 0), 0));
   }
   if (need(request, slots, ask.hit, computed, main_tokens, false) + headroom + ask.reserve >
-      pool_.free()) {
+      available()) {
     return Refusal::kChunk;
   }
   if (ask.hit != nullptr && (!ask.hit->empty() || ask.external > 0)) {
@@ -332,6 +350,12 @@ void KvManager::free_skipped_align(Request& request, std::size_t g, std::int64_t
 }
 
 void KvManager::adopt_hit(Request& request, const PrefixHit& hit, std::int64_t external) {
+  if (spans_) {
+    GroupTable& table = request.groups.front();
+    spans_->touch(hit.spans, table.spans);
+    table.cached = table.spans.blocks;
+    return;
+  }
   const std::int64_t local = request.computed + hit.tokens + external;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const Group& group = groups_[g];
@@ -362,6 +386,12 @@ void KvManager::adopt_hit(Request& request, const PrefixHit& hit, std::int64_t e
 }
 
 void KvManager::append_blocks(Request& request, std::int64_t tokens, std::int64_t main_tokens) {
+  if (spans_) {
+    kv::SpanPool::Table& table = request.groups.front().spans;
+    spans_->take(div_ceil(tokens, block_size()) - table.blocks,
+                 div_ceil(request.known(), block_size()), table);
+    return;
+  }
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const Group& group = groups_[g];
     if (group.align) {
@@ -440,6 +470,15 @@ void KvManager::append_align(GroupTable& table, const Group& group, std::size_t 
   table.allocated = true;
 }
 
+std::vector<BlockId> KvManager::blocks_of(const GroupTable& table) const {
+  if (!spans_) {
+    return table.blocks;
+  }
+  std::vector<BlockId> blocks;
+  spans_->list(table.spans, blocks);
+  return blocks;
+}
+
 void KvManager::trim(Request& request, std::int64_t processed) {
   if (!plain_) {
     free_skipped(request, processed);
@@ -462,6 +501,12 @@ void KvManager::free_fenced(const std::vector<BlockId>& blocks) {
 }
 
 void KvManager::free(Request& request) {
+  if (spans_) {
+    GroupTable& table = request.groups.front();
+    spans_->release(table.spans, table.cached);
+    table.clear();
+    return;
+  }
   for (GroupTable& table : request.groups) {
     // Tail first, so that the tail is evicted before the head.
     BlockPool::Release release(pool_);

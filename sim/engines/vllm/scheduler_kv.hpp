@@ -4,17 +4,20 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "sim/engines/vllm/scheduler_config.hpp"
 #include "sim/engines/vllm/scheduler_request.hpp"
 #include "sim/kv/block_pool.hpp"
+#include "sim/kv/span_pool.hpp"
 
 namespace oomcast::vllm {
 
 // What a prefix lookup found. Buffers are reused.
 struct PrefixHit {
   std::vector<std::vector<kv::BlockId>> blocks;  // per group; 0 = block outside the window
+  kv::SpanPool::Hit spans;                       // in place of `blocks` where KvManager keeps spans
   std::int64_t tokens = 0;
   std::int64_t shared_boundary = 0;  // a longer prefix that only some groups have; 0: none
 
@@ -22,6 +25,7 @@ struct PrefixHit {
     for (std::vector<kv::BlockId>& group : blocks) {
       group.clear();
     }
+    spans.clear();
     tokens = 0;
     shared_boundary = 0;
   }
@@ -31,7 +35,7 @@ struct PrefixHit {
         return false;
       }
     }
-    return true;
+    return spans.blocks == 0;
   }
 };
 
@@ -42,8 +46,28 @@ class KvManager {
  public:
   explicit KvManager(const SchedulerConfig& config);
 
-  kv::BlockPool& pool() { return pool_; }
-  [[nodiscard]] const kv::BlockPool& pool() const { return pool_; }
+  // Of the pool: blocks in all, free, free and still known by a hash; and counters that change
+  // whenever a hash enters the index, and whenever one leaves it because its block is taken.
+  [[nodiscard]] std::int64_t total() const { return spans_ ? spans_->total() : pool_.total(); }
+  [[nodiscard]] std::int64_t available() const { return spans_ ? spans_->free() : pool_.free(); }
+  [[nodiscard]] std::int64_t cached_free() const {
+    return spans_ ? spans_->cached_free() : pool_.cached_free();
+  }
+  [[nodiscard]] std::uint64_t insertions() const {
+    return spans_ ? spans_->insertions() : pool_.insertions();
+  }
+  [[nodiscard]] std::uint64_t evictions() const {
+    return spans_ ? spans_->evictions() : pool_.evictions();
+  }
+  // The pool block by block, and the blocks of a table; for plans with details, tests and digests.
+  [[nodiscard]] kv::PoolListing listing() const {
+    return spans_ ? spans_->listing() : pool_.listing();
+  }
+  [[nodiscard]] std::vector<kv::BlockId> blocks_of(const GroupTable& table) const;
+  [[nodiscard]] std::int64_t size_of(const GroupTable& table) const {
+    return spans_ ? table.spans.blocks : static_cast<std::int64_t>(table.blocks.size());
+  }
+  void check() const { spans_ ? spans_->check() : pool_.check(); }
   // All groups are full attention with hashes of their block size: blocks change only at block
   // boundaries, and content nobody shares needs no hashes.
   [[nodiscard]] bool plain() const { return plain_; }
@@ -79,6 +103,16 @@ class KvManager {
                                   std::int64_t external = 0);
   // Blocks that the request still needs to hold `tokens` tokens.
   std::int64_t remaining_need(const Request& request, std::int64_t tokens) const;
+  // One more block in every group.
+  void take_block(Request& request) {
+    if (spans_) {
+      spans_->take(request.groups.front().spans);
+      return;
+    }
+    for (GroupTable& table : request.groups) {
+      table.blocks.push_back(pool_.take());
+    }
+  }
   // Hashes the blocks of the first `tokens` tokens.
   void cache(Request& request, std::int64_t tokens);
   // The same for plain groups whose last full block ends at `tokens`, known tokens set aside.
@@ -142,7 +176,7 @@ class KvManager {
   void append_align(GroupTable& table, const Group& group, std::size_t g, std::int64_t tokens);
 
   // scheduler_kv_cache.cpp: hashing
-  void index_blocks(const Request& request, std::size_t g, std::int64_t from, std::int64_t to);
+  void index_blocks(Request& request, std::size_t g, std::int64_t from, std::int64_t to);
   void cache_group(Request& request, std::size_t g, std::int64_t tokens);
   void cache_full_tail(Request& request, std::size_t g, std::int64_t tokens);
   kv::BlockKey cache_state_tail(Request& request, std::size_t g, std::int64_t tokens);
@@ -166,6 +200,7 @@ class KvManager {
   std::int64_t lookup_mamba(const Request& request, const Family& family, std::int64_t max_length);
   bool cached_everywhere(const Request& request, const Family& family, std::int64_t hash_index);
   bool follows_everywhere(const Request& request, const Family& family, std::int64_t hash_index);
+  void lookup_spans(const Request& request, std::int64_t max_length);
   void lookup_hybrid(const Request& request, std::int64_t max_length);
 
   SchedulerRules rules_;
@@ -181,7 +216,10 @@ class KvManager {
   std::int64_t hit_alignment_ = 16;  // cache_hit_alignment_tokens
   std::int64_t watermark_blocks_ = 0;
   std::optional<Tokens> retention_;
-  kv::BlockPool pool_;
+  kv::BlockPool pool_;  // unless `spans_`
+  // One group of full attention whose blocks only the scheduler moves: requests keep what they have
+  // until they end.
+  std::optional<kv::SpanPool> spans_;
   std::vector<Group> groups_;
   std::vector<Family> families_;  // full attention first
   PrefixHit hit_;

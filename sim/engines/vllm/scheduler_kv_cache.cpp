@@ -38,8 +38,14 @@ BlockKey KvManager::fine_key(const Request& request, std::size_t g, std::int64_t
 
 // Blocks [from, to) of the request, none of them known. Lookups of full attention walk from the
 // first block on; the others look anywhere.
-void KvManager::index_blocks(const Request& request, std::size_t g, std::int64_t from,
-                             std::int64_t to) {
+void KvManager::index_blocks(Request& request, std::size_t g, std::int64_t from, std::int64_t to) {
+  if (spans_ && from < to) {
+    spans_->insert(request.chain.hashes().subspan(index(from), index(to - from)), from,
+                   request.groups[g].spans);
+  }
+  if (spans_) {
+    return;
+  }
   const std::vector<BlockId>& blocks = request.groups[g].blocks;
   const std::int64_t step = groups_[g].block_size;
   if (groups_[g].type != KvGroup::Type::kFull) {

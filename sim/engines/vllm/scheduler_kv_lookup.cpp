@@ -27,12 +27,24 @@ const PrefixHit& KvManager::find_hit(Request& request) {
   } else {
     request.chain.extend(request.known());
   }
-  if (hybrid_) {
+  if (spans_) {
+    lookup_spans(request, longest);
+  } else if (hybrid_) {
     lookup_hybrid(request, longest);
   } else {
     hit_.tokens = lookup(request, families_.front(), longest, families_.front().eagle_drop);
   }
   return hit_;
+}
+
+void KvManager::lookup_spans(const Request& request, std::int64_t max_length) {
+  const auto hashes = request.chain.hashes();
+  const std::int64_t most = max_length / block_size();
+  spans_->find(hashes.first(std::min(index(most), hashes.size())), hit_.spans);
+  if (families_.front().eagle_drop && hit_.spans.blocks > 0) {
+    hit_.spans.keep(hit_.spans.blocks - 1);
+  }
+  hit_.tokens = hit_.spans.blocks * block_size();
 }
 
 // HybridKVCacheCoordinator.find_longest_cache_hit: every family shortens the candidate until all

@@ -157,9 +157,7 @@ void Scheduler::Impl::schedule_lane() {
 // Blocks that members take in `step`, and those they fill and hash, in running order.
 void Scheduler::Impl::lane_blocks(std::int64_t step) {
   for (const Lane::Member& member : lane_.at_boundary(step)) {
-    for (GroupTable& table : at(member.slot).groups) {
-      table.blocks.push_back(kv_.pool().take());
-    }
+    kv_.take_block(at(member.slot));
   }
   if (lane_.indexable() == 0) {
     return;
@@ -273,7 +271,7 @@ std::int64_t Scheduler::Impl::steady_steps(std::int64_t limit) {
 // How many of `limit` steps find the blocks they need.
 std::int64_t Scheduler::Impl::steps_until_blocks_end(std::int64_t limit) const {
   const auto groups = static_cast<std::int64_t>(kv_.num_groups());
-  const std::int64_t free = kv_.pool().free();
+  const std::int64_t free = kv_.available();
   const std::int64_t cycle = lane_.size() * groups;  // blocks in block_size steps
   const std::int64_t cycles = std::min(free / cycle, limit / kv_.block_size());
   std::int64_t left = free - cycles * cycle;
@@ -301,8 +299,12 @@ const SteadyJump& Scheduler::Impl::advance_steady(std::int64_t n) {
   jump_.first_context = steady_shape().first_context;
   lane_blocks(step_);
   jump_.first = blocks();
+  jump_.last_growth = 0;
   for (std::int64_t i = 1; i < n; ++i) {
     lane_blocks(step_ + i);
+    if (!lane_.at_boundary(step_ + i).empty()) {
+      jump_.last_growth = i;
+    }
   }
   jump_.last = blocks();
   step_ += n;

@@ -12,6 +12,7 @@
 #include "sim/engines/vllm/scheduler.hpp"
 #include "sim/kv/block_hash.hpp"
 #include "sim/kv/block_pool.hpp"
+#include "sim/kv/span_pool.hpp"
 
 namespace oomcast::vllm {
 
@@ -21,7 +22,8 @@ inline constexpr Slot kNoSlot = -1;
 // A request's block table in one KV cache group.
 struct GroupTable {
   std::vector<kv::BlockId> blocks;
-  std::int64_t cached = 0;  // leading blocks that need no hashing any more
+  kv::SpanPool::Table spans;  // in place of `blocks` where KvManager keeps spans
+  std::int64_t cached = 0;    // leading blocks that need no hashing any more
 
   // A hit that ends inside a block, to be copied before it is written. -1: none.
   std::int64_t partial_index = -1;
@@ -34,6 +36,7 @@ struct GroupTable {
 
   void clear() {
     blocks.clear();
+    spans.clear();
     cached = 0;
     partial_index = -1;
     last_state = -1;

@@ -13,7 +13,7 @@ const StepPlan& Scheduler::Impl::schedule() {
   const bool lane_fits =
       lane_.size() > 0 && in_flight_ == depth_ - 1 && !(by_priority_ && first_loose_ != kNoSlot) &&
       static_cast<std::int64_t>(lane_.at_boundary(step_).size() * kv_.num_groups()) <=
-          kv_.pool().free();
+          kv_.available();
   if (!lane_fits) {
     leave_lane();
   }
@@ -27,7 +27,9 @@ const StepPlan& Scheduler::Impl::schedule() {
   plan_.detail.clear();
   plan_.detail_blocks.clear();
   plan_.detail_group_blocks.clear();
-  plan_.transfers.clear();
+  if (connector_) {
+    plan_.transfers.clear();
+  }
   table_sizes_.clear();
   current_ = &batch(in_flight_);
   current_->step = step_;
@@ -107,7 +109,7 @@ void Scheduler::Impl::schedule_running(Budget& budget) {
     }
     if (tracks_tables_) {
       for (const GroupTable& table : request.groups) {
-        table_sizes_.push_back(static_cast<std::int64_t>(table.blocks.size()));
+        table_sizes_.push_back(kv_.size_of(table));
       }
     }
     Slot behind = kNoSlot;
@@ -374,7 +376,7 @@ void Scheduler::Impl::fill_detail(const Entry& entry, std::size_t position) {
   scheduled.first_block = plan_.detail_blocks.size();
   scheduled.first_group = plan_.detail_group_blocks.size();
   for (std::size_t g = 0; g < request.groups.size(); ++g) {
-    const std::vector<kv::BlockId>& table = request.groups[g].blocks;
+    const std::vector<kv::BlockId> table = kv_.blocks_of(request.groups[g]);
     const std::int64_t before = table_sizes_[position * request.groups.size() + g];
     plan_.detail_blocks.insert(plan_.detail_blocks.end(), table.begin() + before, table.end());
     plan_.detail_group_blocks.push_back(

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "sim/core/random.hpp"
 
 namespace oomcast {
@@ -28,6 +30,21 @@ TEST(Ledger, BooksBalanceOnPaper) {
   ledger.audit();
 }
 
+TEST(Ledger, ManyLegsAreTheSumOfTheirTransfers) {
+  const std::array<Leaf, 2> leaves = {Leaf::kRuntimeLogits, Leaf::kRuntimeActivations};
+  const Account cached = Account::cell(Leaf::kSystemCached, Backing::kSegment);
+  Ledger legs(kGiB);
+  legs.transfer(Account::free_of(Backing::kSegment), cached, kMiB * 100);
+  Ledger transfers = legs;
+  legs.settle(leaves, std::array{kMiB * 30, kMiB * 50}, Leaf::kSystemCached, Backing::kSegment);
+  legs.settle(leaves, std::array{kMiB * 45, Bytes{}}, Leaf::kSystemCached, Backing::kSegment);
+  transfers.transfer(cached, Account::cell(Leaf::kRuntimeLogits, Backing::kSegment), kMiB * 45);
+  EXPECT_EQ(legs.device_by_leaf(), transfers.device_by_leaf());
+  EXPECT_EQ(legs.views().torch_allocated, transfers.views().torch_allocated);
+  EXPECT_EQ(legs.views().torch_reserved, kMiB * 100);
+  legs.audit();
+}
+
 TEST(LedgerDeathTest, WrongPostingsAbort) {
   Ledger ledger(kGiB);
   const Account weights = Account::cell(Leaf::kModelWeights, Backing::kSegment);
@@ -37,6 +54,9 @@ TEST(LedgerDeathTest, WrongPostingsAbort) {
               "a transfer of -1 bytes");
   EXPECT_EXIT(ledger.transfer(Account::free_of(Backing::kPinnedHost), weights, Bytes{1}),
               ::testing::ExitedWithCode(1), "bytes cannot move between pinned_host and segment");
+  EXPECT_EXIT(ledger.settle(std::array{Leaf::kRuntimeLogits}, std::array{Bytes{1}},
+                            Leaf::kSystemCached, Backing::kSegment),
+              ::testing::ExitedWithCode(1), "system.cached x segment would hold -1 bytes");
 }
 
 TEST(Ledger, RandomPostingsConserveEveryByte) {

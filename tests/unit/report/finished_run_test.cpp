@@ -7,6 +7,7 @@
 #include "sim/core/error.hpp"
 #include "sim/core/json.hpp"
 #include "sim/report/tables.hpp"
+#include "sim/report/timeline_reader.hpp"
 #include "tests/unit/report/small_run.hpp"
 
 namespace oomcast::report {
@@ -72,6 +73,28 @@ TEST(FinishedRun, RanksComeBackRowForRow) {
   }
   EXPECT_EQ(run.ranks[0].role, "prefill");
   EXPECT_EQ(run.ranks[1].role, "decode");
+}
+
+TEST(FinishedRun, RowsAreTheSameFromTheRunAndFromItsFile) {
+  const SmallRun written = small_run();
+  const std::vector<FinishedRank> read = read_run(texts_of(written)).ranks;
+  std::vector<FinishedRank> taken = read;
+  for (FinishedRank& rank : taken) {
+    rank.timeline.clear();
+    for (StartupPhase& phase : rank.startup) {
+      phase.at_end = {};
+    }
+  }
+  take_timeline(written.record.ranks, taken);
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    ASSERT_EQ(taken[i].timeline.size(), read[i].timeline.size());
+    for (std::size_t row = 0; row < read[i].timeline.size(); ++row) {
+      expect_same_row(taken[i].timeline[row], read[i].timeline[row]);
+    }
+    for (std::size_t phase = 0; phase < read[i].startup.size(); ++phase) {
+      expect_same_row(taken[i].startup[phase].at_end, read[i].startup[phase].at_end);
+    }
+  }
 }
 
 TEST(FinishedRun, TheRestOfTheRecordComesBack) {

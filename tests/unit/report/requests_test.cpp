@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "sim/core/error.hpp"
+#include "tests/unit/report/small_run.hpp"
 
 namespace oomcast::report {
 namespace {
@@ -85,6 +86,29 @@ TEST(Requests, InstantsGoForward) {
     EXPECT_NE(to_string(error.problems().front()).find("line 2 first_scheduled_s"),
               std::string::npos);
   }
+}
+
+TEST(Requests, AreTheSameFromTheRunAndFromItsFile) {
+  std::vector<RequestRow> rows = small_run().requests;
+  for (const char* id : {"  blanks ", "\"", "two\nlines", "  "}) {
+    rows.push_back(rows.front());
+    rows.back().id = id;
+  }
+  rows.back().id += std::string(300, 'x');
+  SmallRun run = small_run();
+  run.requests = rows;
+  const FinishedRequests read =
+      read_requests(std::make_unique<workloads::LineReader>(texts_of(run).requests, "file"));
+  SampledRequests sink;
+  for (const RequestRow& row : rows) {
+    sink.row(row);
+  }
+  const FinishedRequests kept = sink.result();
+  EXPECT_EQ(kept.total, read.total);
+  EXPECT_EQ(kept.kept, read.kept);
+  EXPECT_EQ(kept.ttft, read.ttft);
+  EXPECT_EQ(kept.tpot, read.tpot);
+  EXPECT_EQ(kept.latency, read.latency);
 }
 
 }  // namespace

@@ -101,6 +101,8 @@ TEST(Replay, FastForwardEqualsSingleSteps) {
     const Served fast = run(flags, synthetic, false, seed);
     const Served slow = run(flags, synthetic, true, seed);
     ASSERT_EQ(fast.record.digest, slow.record.digest) << flags << " | " << synthetic;
+    ASSERT_EQ(fast.record.totals.kv_peak, slow.record.totals.kv_peak);
+    ASSERT_EQ(fast.record.totals.kv_peak_at, slow.record.totals.kv_peak_at);
     ASSERT_EQ(fast.record.totals.steps, slow.record.totals.steps);
     ASSERT_EQ(fast.record.ranks[0].timeline.size(), slow.record.ranks[0].timeline.size());
     expect_rows_conserve(fast.record);
