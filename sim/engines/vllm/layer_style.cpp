@@ -32,6 +32,8 @@ LayerStyle layer_style(std::string_view family, const Version& version) {
   LayerStyle style;
   style.mlp_keeps_gate_up = !among(family, kOneVariableMlp);
   style.norms_in_place = !among(family, kNewNormOutputs);
+  constexpr Version kNormsLeftAlone{0, 20, 0};
+  style.compiles_norms = among(family, kNewNormOutputs) && version < kNormsLeftAlone;
   if (among(family, kSandwich)) {
     style.residual = Residual::kSandwich;
   } else if (among(family, kPostNorm)) {

@@ -22,6 +22,8 @@ struct LayerStyle {
   Residual residual = Residual::kFused;
   // The fused norm writes into its inputs; else both results are new tensors.
   bool norms_in_place = true;
+  // Norms are compiled one by one even where the model is not (GemmaRMSNorm up to 0.19).
+  bool compiles_norms = false;
   // The MLP's variable for gate_up lives to the end of its function.
   bool mlp_keeps_gate_up = true;
   // The first layer copies the embeddings into the residual.

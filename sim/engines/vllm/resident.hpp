@@ -49,8 +49,9 @@ std::int64_t mla_workspace_tokens(const Deployment& deployment);
 // Buffers the model runner keeps from its construction on.
 std::vector<opgraph::LiveTensor> runner_buffers(const Deployment& deployment, StageRole role);
 
-// Block tables and slot mappings of all KV groups. The first runner makes them at its construction,
-// the second with the KV cache, after the budget is fixed.
+// Block tables and slot mappings of all KV groups. The second runner makes them with the KV cache,
+// after the budget is fixed; the first those of a single group at its construction, and where there
+// are several, all of them before it first makes a cache (may_reinitialize_input_batch).
 std::vector<opgraph::LiveTensor> block_tables(const Deployment& deployment, const KvLayout& layout);
 
 }  // namespace oomcast::vllm

@@ -40,7 +40,9 @@ TensorId StepBuilder::qkv_attention(const LayerSpec& layer, TensorId input) {
   }
   if (attention.qk_norm) {
     q = apply("q_norm", {*q}, per_token("normed q", "T x q x b", query));
+    time_norm(Norm::kQueries, *q);
     k = apply("k_norm", {*qkv}, per_token("normed k", "T x kv x b", key));
+    time_norm(Norm::kKeys, *k);
   }
   Variable out(graph_, attend(attention, {*q, *qkv}, query));
   if (gated) {

@@ -39,7 +39,21 @@ TensorId StepBuilder::mlp(const FfnSpec& spec, std::int64_t width, TensorId inpu
 }
 
 void StepBuilder::make_timing_buffer(const std::vector<TensorId>& beside) {
-  if (!compiled() || !kind_.first_run || deployment_.assumed.warm_compile_cache) {
+  if (compiled()) {
+    time_kernel(beside);
+  }
+}
+
+void StepBuilder::time_norm(Norm norm, TensorId result) {
+  bool& timed = norms_timed_.at(static_cast<std::size_t>(norm));
+  if (!compiled() && style_.compiles_norms && !timed) {
+    timed = true;
+    time_kernel({result});
+  }
+}
+
+void StepBuilder::time_kernel(const std::vector<TensorId>& beside) {
+  if (!kind_.first_run || deployment_.assumed.warm_compile_cache) {
     return;
   }
   const OpId id = op("timing of compiled kernels", beside);
