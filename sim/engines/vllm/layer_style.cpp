@@ -40,6 +40,8 @@ LayerStyle layer_style(std::string_view family, const Version& version) {
     style.residual = Residual::kPostNorm;
   } else if (among(family, kScaled)) {
     style.residual = Residual::kScaled;
+  } else if (family == "deepseek_v4") {
+    style.residual = Residual::kStreams;
   }
   // Recorded in 0.19, gone in 0.33; the release between is not known.
   constexpr Version kLayersRewritten{0, 27, 0};

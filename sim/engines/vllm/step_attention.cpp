@@ -112,6 +112,10 @@ void StepBuilder::make_split_buffers(OpId kernel, const AttentionSpec& attention
 }
 
 void StepBuilder::attention_beside_graphs(const AttentionSpec& attention) {
+  if (attention.kind == AttentionKind::kCompressed) {
+    compressed_kernel(attention, {});
+    return;
+  }
   if (has_state(attention.kind)) {
     return;
   }

@@ -192,6 +192,20 @@ class StepBuilder {
   TensorId mla(const AttentionSpec& attention, TensorId input);
   void mla_kernel(const AttentionSpec& attention, TensorId out);
 
+  // ---- residual streams
+  // ------------------------------------------------------------------------------
+
+  [[nodiscard]] TensorInfo streams(std::string name) const;
+  void streams_layer(const LayerSpec& layer);
+  void join_streams();
+  TensorId compressed_attention(const AttentionSpec& attention, TensorId input);
+  void compressed_kernel(const AttentionSpec& attention, const std::vector<TensorId>& reads);
+  void choose_entries(TensorId queries);
+  // One buffer serves attention and experts, as large as the largest asks (workspace.py).
+  void reserve_workspace(OpId id);
+  [[nodiscard]] Bytes shared_workspace() const;
+  [[nodiscard]] bool keeps_expert_workspace() const;
+
   // ---- feed-forward
   // ------------------------------------------------------------------------------
 

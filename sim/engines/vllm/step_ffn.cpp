@@ -102,16 +102,22 @@ std::vector<TensorId> StepBuilder::dispatched(const std::vector<TensorId>& reads
   return arrived;
 }
 
-void StepBuilder::make_expert_workspace(OpId id, const FfnSpec& spec) {
+bool StepBuilder::keeps_expert_workspace() const {
   const ExpertWorkspaces rule = deployment_.rules.keeps_expert_workspace;
   const Exchange exchange = deployment_.exchange.kind;
   const bool dispatched = exchange == Exchange::kSparse || exchange == Exchange::kBatched;
-  const bool kept =
-      rule == ExpertWorkspaces::kAlways || (rule == ExpertWorkspaces::kDispatched && dispatched);
+  return rule == ExpertWorkspaces::kAlways || (rule == ExpertWorkspaces::kDispatched && dispatched);
+}
+
+void StepBuilder::make_expert_workspace(OpId id, const FfnSpec& spec) {
+  const bool kept = keeps_expert_workspace();
   if (kept && !kind_.first_run) {
     return;
   }
-  const Bytes workspace = expert_workspace(deployment_, spec, deployment_.max_num_batched_tokens);
+  Bytes workspace = expert_workspace(deployment_, spec, deployment_.max_num_batched_tokens);
+  if (kept) {
+    workspace = std::max(workspace, sparse_workspace(deployment_));
+  }
   if (kept && workspace <= made_workspace_) {
     return;
   }

@@ -36,21 +36,29 @@ void StepBuilder::first_hidden() {
   }
   // Made once, as large as the largest batch.
   const OpId receive = op("intermediate tensors", {});
-  const auto make_received = [&](const char* name) {
-    TensorInfo info = per_token(name, "T x H x b", model_.hidden);
+  const auto make_received = [&](TensorInfo info) {
     info.kept = kind_.first_run;
     return kind_.first_run ? graph_.make(receive, std::move(info))
                            : graph_.resident(std::move(info));
   };
-  const TensorId hidden = make_received("hidden states of the stage before");
-  const TensorId residual = make_received("residual of the stage before");
+  if (style_.residual == Residual::kStreams) {
+    hidden_ = make_received(streams("streams of the stage before"));
+    received_ = {*hidden_};
+    return;
+  }
+  const TensorId hidden =
+      make_received(per_token("hidden states of the stage before", "T x H x b", model_.hidden));
+  const TensorId residual =
+      make_received(per_token("residual of the stage before", "T x H x b", model_.hidden));
   hidden_ = hidden;
   residual_ = residual;
   received_ = {hidden, residual};
 }
 
 void StepBuilder::pass_layer(const LayerSpec& layer) {
-  if (compiled()) {
+  if (style_.residual == Residual::kStreams) {
+    streams_layer(layer);
+  } else if (compiled()) {
     compiled_layer(layer);
   } else {
     eager_layer(layer);
@@ -59,6 +67,7 @@ void StepBuilder::pass_layer(const LayerSpec& layer) {
 
 void StepBuilder::finish_forward() {
   scope_ = "model";
+  join_streams();
   if (!role_.last) {
     return;  // hidden states and residual go to the next stage
   }
@@ -166,6 +175,8 @@ void StepBuilder::eager_layer(const LayerSpec& layer) {
                      per_token("hidden states", "T x H x b", model_.hidden));
       residual.drop();
       break;
+    case Residual::kStreams:
+      break;  // streams_layer()
   }
   hidden_ = *hidden;
   if (!residual.empty() && style_.residual != Residual::kPostNorm) {
