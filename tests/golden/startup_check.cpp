@@ -68,9 +68,8 @@ vllm::Deployment deployment_of(const Json& recorded, const models::ModelSpec& mo
   Assumed assumed;
   assumed.non_torch = Bytes{0};
   assumed.communicators = left_by_communicators(recorded);
-  // A cold compile cache shows as kernels that were timed; of those that are compiled one by one
-  // nothing was noted.
-  assumed.warm_compile_cache =
+  // Kernels that were timed are noted, but for those that are compiled one by one.
+  assumed.kernels_timed_before =
       recorded.at("skipped_kernels").dump().find("timed") == std::string::npos &&
       !recorded.at("launch").value("enforce_eager", false);
   // Rank 0 of several stages was recorded after other runs of its model: pieces were not compiled

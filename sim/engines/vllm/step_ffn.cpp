@@ -53,7 +53,8 @@ void StepBuilder::time_norm(Norm norm, TensorId result) {
 }
 
 void StepBuilder::time_kernel(const std::vector<TensorId>& beside) {
-  if (!kind_.first_run || deployment_.assumed.warm_compile_cache) {
+  if (!kind_.first_run || deployment_.assumed.warm_compile_cache ||
+      deployment_.assumed.kernels_timed_before) {
     return;
   }
   const OpId id = op("timing of compiled kernels", beside);

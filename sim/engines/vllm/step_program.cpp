@@ -56,7 +56,8 @@ void rotate_made_up(OpGraph& graph, const Deployment& deployment,
 
 OpGraph compile_graph(const Deployment& deployment, StageRole role) {
   OpGraph graph;
-  if (deployment.enforce_eager || deployment.assumed.pieces_compiled_before || !role.first) {
+  if (deployment.enforce_eager || deployment.assumed.warm_compile_cache ||
+      deployment.assumed.pieces_compiled_before || !role.first) {
     return graph;
   }
   const Bytes element{models::bits_of(deployment.dtype) / 8};
