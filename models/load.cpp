@@ -91,11 +91,113 @@ class KernelLayouts {
   std::vector<Layer> layers_;
 };
 
+// AWQ packs along the output, in an order of its own. Linear by linear both values and zero points
+// are unpacked to 32 bits each, put in order and packed along the input; Machete then lays the
+// values out anew and takes the zero points in 16 bits, scaled (awq_marlin.py
+// _convert_awq_to_standard_format, mixed_precision/machete.py).
+class AwqConversion {
+ public:
+  explicit AwqConversion(Sequence& calls) : calls_(calls) {}
+
+  void created(const TensorBytes& tensor) {
+    if (tensor.suffix.empty()) {
+      linears_.emplace_back();
+    }
+    linears_.back().parts.push_back({&tensor, calls_.allocate(*tensor.created, tensor.leaf)});
+  }
+
+  void convert() {
+    for (Linear& linear : linears_) {
+      convert(linear);
+    }
+  }
+
+ private:
+  struct Part {
+    const TensorBytes* tensor;
+    std::uint32_t made;
+  };
+  struct Linear {
+    std::vector<Part> parts;  // values, scales, zero points
+  };
+
+  std::uint32_t copy(Bytes bytes) { return calls_.allocate(bytes, WeightLeaf::kWeights); }
+  static Bytes in_32_bits(Bytes packed) { return packed * 8; }
+
+  // Values apart, in order; what they were goes.
+  std::uint32_t unpack(Bytes packed) {
+    const std::uint32_t shifted = copy(in_32_bits(packed));
+    const std::uint32_t masked = copy(in_32_bits(packed));
+    calls_.free(shifted);
+    const std::uint32_t ordered = copy(in_32_bits(packed));
+    calls_.free(masked);
+    return ordered;
+  }
+  // Eight to a word.
+  std::uint32_t pack(Bytes packed) {
+    const std::uint32_t shifted = copy(in_32_bits(packed));
+    const std::uint32_t words = copy(packed);
+    calls_.free(shifted);
+    return words;
+  }
+
+  void convert(const Linear& linear) {
+    const Part& values = linear.parts.at(0);
+    const Part& zeros = linear.parts.at(2);
+    const Bytes packed = values.tensor->bytes;
+    const Bytes packed_zeros = *zeros.tensor->created;
+    constexpr Bytes kOrder{64};
+    constexpr Bytes kShifts{32};
+    const std::uint32_t order = copy(kOrder);
+    const std::uint32_t shifts = copy(kShifts);
+    const std::uint32_t apart = unpack(packed);
+    const std::uint32_t words = pack(packed);
+    std::uint32_t zeros_apart = unpack(packed_zeros);
+    const std::uint32_t turned = copy(in_32_bits(packed_zeros));
+    calls_.free(zeros_apart);
+    zeros_apart = turned;
+    const std::uint32_t zero_words = pack(packed_zeros);
+    for (const std::uint32_t gone : {order, shifts, values.made, apart, zeros.made, zeros_apart}) {
+      calls_.free(gone);
+    }
+    lay_out(packed, words);
+    scale_zeros(zeros.tensor->bytes, packed_zeros, zero_words);
+  }
+
+  void lay_out(Bytes packed, std::uint32_t words) {
+    const std::uint32_t contiguous = copy(packed);
+    copy(packed);  // the kernel's
+    calls_.free(contiguous);
+    calls_.free(words);
+  }
+
+  void scale_zeros(Bytes bytes, Bytes packed, std::uint32_t words) {
+    const std::uint32_t apart = copy(in_32_bits(packed));
+    for (int i = 0; i < 8; ++i) {
+      const std::uint32_t shifted = copy(packed);
+      const std::uint32_t masked = copy(packed);
+      calls_.free(shifted);
+      calls_.free(masked);
+    }
+    const std::uint32_t negated = copy(bytes);
+    const std::uint32_t short_floats = copy(bytes);
+    calls_.allocate(bytes, WeightLeaf::kScales);  // the kernel's
+    calls_.free(short_floats);
+    calls_.free(negated);
+    calls_.free(words);
+    calls_.free(apart);
+  }
+
+  Sequence& calls_;
+  std::vector<Linear> linears_;
+};
+
 }  // namespace
 
 std::vector<LoadCall> load_sequence(const RankWeights& weights) {
   Sequence calls;
   KernelLayouts layouts(calls, weights);
+  AwqConversion awq(calls);
   std::vector<std::uint32_t> moving;  // to the host, with the layer's end
   int layer = -1;
   const auto end_layer = [&] {
@@ -113,6 +215,9 @@ std::vector<LoadCall> load_sequence(const RankWeights& weights) {
       allocate_rope_table(calls, tensor);
     } else if (tensor.on_host) {
       moving.push_back(calls.allocate(tensor.bytes, tensor.leaf));
+    } else if (tensor.created && !weights.swizzle &&
+               (tensor.dtype == DType::kInt4 || !tensor.suffix.empty())) {
+      awq.created(tensor);
     } else if (tensor.created) {
       layouts.created(tensor);
     } else {
@@ -121,6 +226,7 @@ std::vector<LoadCall> load_sequence(const RankWeights& weights) {
   }
   end_layer();
   layouts.make();
+  awq.convert();
   return calls.take();
 }
 

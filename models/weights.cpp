@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::int64_t kVocabularyPadding = 64;
 constexpr std::string_view kHeadWeight = "lm_head.weight";
+constexpr std::string_view kZeros = "_zeros";
 constexpr std::string_view kIndexerKey = "self_attn.indexer.wk.weight";
 
 DType dtype_of(Element element, DType model_dtype) {
@@ -187,6 +188,27 @@ class RankBuilder {
     }
   }
 
+  // Slots of embedding and head: down of the vocabulary and up to the hidden size, or the other
+  // way round.
+  void add_lora_ends(bool first, bool last) {
+    if (!plan_.lora || !plan_.lora->embeddings) {
+      return;
+    }
+    const LoraSlots& lora = *plan_.lora;
+    const auto slots = [&](std::string_view name, std::string_view suffix, std::int64_t width) {
+      const std::int64_t elements = (Bytes{lora.slots} * lora.rank * width).count();
+      push({name, suffix, -1, WeightLeaf::kWeights, lora.dtype, bytes_of(lora.dtype, elements)});
+    };
+    if (first) {
+      slots("embed_tokens.weight", ".lora_a", spec_.vocabulary);
+      slots("embed_tokens.weight", ".lora_b", spec_.hidden);
+    }
+    if (last) {
+      slots(kHeadWeight, ".lora_a", spec_.hidden);
+      slots(kHeadWeight, ".lora_b", spec_.vocabulary);
+    }
+  }
+
   RankWeights take() { return std::move(out_); }
 
  private:
@@ -231,10 +253,17 @@ class RankBuilder {
       add_fp4_experts(scheme, tensor, layer, std::move(shape));
       return;
     }
+    const bool converted = plan_.converts_awq && plan_.compute_major == 9 &&
+                           scheme.kind == QuantScheme::Kind::kInt4Group && scheme.zero_points &&
+                           scheme.weight_bits == 4 && shape.experts == 1;
     for (const QuantTensor& part :
          quantised_tensors(scheme, shape, dtype_, plan_.compute_major == 9)) {
-      push({tensor.name, part.suffix, layer, part.leaf, part.dtype,
-            bytes_of(part.dtype, part.elements)});
+      TensorBytes made{tensor.name, part.suffix, layer,
+                       part.leaf,   part.dtype,  bytes_of(part.dtype, part.elements)};
+      if (converted) {
+        made.created = part.suffix == kZeros ? bytes_of(DType::kInt4, part.elements) : made.bytes;
+      }
+      push(made);
     }
     if (tensor.copied_in_16_bits) {
       const std::int64_t elements =
@@ -633,6 +662,7 @@ RankWeights weights_on_rank(const ModelSpec& spec, const ShardPlan& plan) {
       rank.add(tensor, -1, 0);
     }
   }
+  rank.add_lora_ends(on_stage(Place::kFirstStage, plan), on_stage(Place::kLastStage, plan));
   if (plan.draft && on_stage(Place::kLastStage, plan)) {
     for (std::size_t i = 0; i < spec.draft_layers.size(); ++i) {
       rank.add(spec.draft_layers[i], spec.layer_count() + static_cast<int>(i));

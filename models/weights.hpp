@@ -42,12 +42,15 @@ struct Fp4Experts {
 };
 
 // Room for adapters beside every linear of the layers (facts "vllm" 3.8): down [slots, rank, in]
-// for each fused part, up [slots, out, rank].
+// for each fused part, up [slots, out, rank]. For models that name them, beside embedding and head
+// too, of the whole vocabulary on every rank (vLLM lora/layers/vocal_parallel_embedding.py,
+// logits_processor.py).
 struct LoraSlots {
   std::int64_t slots = 1;
   std::int64_t rank = 16;
   DType dtype = DType::kBFloat16;
   bool fully_sharded = false;  // the side that tensor parallelism leaves whole is divided by rank
+  bool embeddings = false;
 };
 
 // How an engine keeps the indexer of sparse attention (DeepSeek V3.2, GLM-5).
@@ -82,6 +85,9 @@ struct ShardPlan {
   std::string online_quantization = {};
   // Kernels of quantised linears differ by architecture (Hopper's keep zero points unpacked).
   int compute_major = 9;
+  // AWQ's packing is converted on the card before Hopper's kernel lays values out anew (vLLM from
+  // 0.19, awq_marlin.py _convert_awq_to_standard_format).
+  bool converts_awq = false;
   Fp4Experts fp4_experts = {};
   std::optional<LoraSlots> lora = std::nullopt;
   // Parameters of the first layers go to pinned host memory until these bytes are reached (vLLM
@@ -128,8 +134,8 @@ struct TensorBytes {
   DType dtype = DType::kBFloat16;
   Bytes bytes;  // requested size; the allocator rounds it up to 512 B and more
   bool rope_table = false;
-  // A kernel's own layout replaces the tensor after loading: its size until then; 0: made only
-  // then.
+  // A kernel's own layout replaces the tensor after loading (MXFP4 experts, converted AWQ): its
+  // size until then; 0: made only then.
   std::optional<Bytes> created = std::nullopt;
   bool on_host = false;  // moved there once its layer is made
 };

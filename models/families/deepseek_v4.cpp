@@ -259,6 +259,13 @@ void build_deepseek_v4(const Config& config, ModelSpec& spec) {
   const std::size_t first = spec.after.size();
   add_mix(spec, spec.after, {"hc_head_fn", "hc_head_base", "hc_head_scale"}, sizes.streams, 1,
           sizes.streams);
+  // The streams before they are joined, for a draft: there with or without one.
+  TensorSpec kept_streams;
+  kept_streams.name = "mtp_hidden_buffer";
+  kept_streams.rows = {{1, sizes.streams * spec.hidden, Split::kStepTokens}};
+  kept_streams.leaf = WeightLeaf::kBuffers;
+  kept_streams.parameter = false;
+  spec.after.push_back(std::move(kept_streams));
   for (std::size_t i = first; i < spec.after.size(); ++i) {
     spec.after[i].place = Place::kLastStage;
   }

@@ -52,6 +52,7 @@ struct Assumed {
   std::optional<double> spec_acceptance;      // of a draft token, if those before it were right
   bool warm_compile_cache = false;
   bool pieces_compiled_before = false;  // kernels are timed again, pieces not compiled again
+  bool kernels_timed_before = false;    // pieces are compiled again, kernels not timed again
 
   // Reads NAME=VALUE texts; throws ConfigError for unknown names or values.
   static Assumed parse(const std::vector<std::string>& texts);

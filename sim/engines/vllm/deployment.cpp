@@ -16,6 +16,7 @@
 #include "sim/engines/resolver.hpp"
 #include "sim/engines/vllm/expert_parallel.hpp"
 #include "sim/engines/vllm/host_pool.hpp"
+#include "sim/engines/vllm/known.hpp"
 #include "sim/engines/vllm/kv_packed.hpp"
 #include "sim/engines/vllm/kv_transfer.hpp"
 #include "sim/engines/vllm/resident.hpp"
@@ -50,6 +51,7 @@ class Resolver : private LaunchResolver<Deployment> {
 
   Deployment run() {
     refuse_what_is_not_modelled();
+    check_known(line(), model(), problems_);
     parallelism();
     dtypes();
     model_length();
@@ -906,6 +908,9 @@ models::ShardPlan Deployment::shard(int stage) const {
   plan.unused_kv = rules.unused_kv;
   plan.step_tokens = max_num_batched_tokens.count();
   plan.compute_major = gpu.compute_major;
+  constexpr Version kConvertsAwq{0, 19, 0};
+  plan.converts_awq =
+      launch.version >= kConvertsAwq && model->quantization && model->quantization->method == "awq";
   plan.flashinfer_ropes = rules.flashinfer_ropes && enforce_eager;
   plan.indexer.own_rope = rules.indexer_rope;
   plan.indexer.key_in_16_bits = rules.indexer_key_in_16_bits;
@@ -928,6 +933,7 @@ models::ShardPlan Deployment::shard(int stage) const {
     lora.rank = launch.integer("max-lora-rank").value_or(16);
     lora.dtype = models::parse_dtype(launch.text("lora-dtype").value_or("auto")).value_or(dtype);
     lora.fully_sharded = launch.on("fully-sharded-loras");
+    lora.embeddings = adapts_embeddings(model->family, launch.version);
     plan.lora = lora;
   }
   plan.transformers_backend =

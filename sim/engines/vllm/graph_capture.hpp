@@ -30,7 +30,7 @@ class CapturePrograms {
   CapturePrograms(const Deployment& deployment, int stage);
 
   [[nodiscard]] const std::vector<Mode>& modes() const { return modes_; }
-  // The first run on a stream makes the stream's cuBLAS workspace.
+  // The first run on a stream makes the stream's cuBLAS workspace, where the runner keeps it.
   [[nodiscard]] const opgraph::Program& first() const { return first_; }
   [[nodiscard]] const opgraph::Program& of(GraphMode mode) const {
     return mode == GraphMode::kFull && full_ ? *full_ : piecewise_;
@@ -83,6 +83,7 @@ class GraphCapture {
   bool capture(const CapturePrograms::Mode& mode, std::int64_t size);
   Bytes driver_of(const CapturePrograms::Mode& mode);
   bool warm_up(const opgraph::Program& program, std::int64_t size);
+  bool make_stream_workspace();
   bool make_static_output(std::int64_t size);
   bool record(GraphMode mode, const opgraph::Program& program, std::int64_t size);
   [[nodiscard]] Bytes residual(std::size_t graphs) const;
@@ -93,6 +94,7 @@ class GraphCapture {
   const CaptureEffects* known_;
   bool from_memory_ = false;  // the last run was
   bool stream_is_new_ = true;
+  std::optional<CardMemory::Tensor> stream_workspace_;
   std::optional<CardMemory::Tensor> static_output_;
   std::vector<CapturedGraph> captured_;
   Bytes driver_exact_;  // of the graphs so far, before it is rounded to the driver's units

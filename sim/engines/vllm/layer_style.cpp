@@ -32,12 +32,16 @@ LayerStyle layer_style(std::string_view family, const Version& version) {
   LayerStyle style;
   style.mlp_keeps_gate_up = !among(family, kOneVariableMlp);
   style.norms_in_place = !among(family, kNewNormOutputs);
+  constexpr Version kNormsLeftAlone{0, 20, 0};
+  style.compiles_norms = among(family, kNewNormOutputs) && version < kNormsLeftAlone;
   if (among(family, kSandwich)) {
     style.residual = Residual::kSandwich;
   } else if (among(family, kPostNorm)) {
     style.residual = Residual::kPostNorm;
   } else if (among(family, kScaled)) {
     style.residual = Residual::kScaled;
+  } else if (family == "deepseek_v4") {
+    style.residual = Residual::kStreams;
   }
   // Recorded in 0.19, gone in 0.33; the release between is not known.
   constexpr Version kLayersRewritten{0, 27, 0};

@@ -16,12 +16,15 @@ enum class Residual : std::uint8_t {
   kSandwich,  // norms before and after each branch (Gemma 2 and 3)
   kPostNorm,  // norm after each branch, plain additions (OLMo 2 and 3)
   kScaled,    // norm before, multiplied additions (Granite, MiniCPM)
+  kStreams,   // several streams, mixed before and after each branch (DeepSeek V4)
 };
 
 struct LayerStyle {
   Residual residual = Residual::kFused;
   // The fused norm writes into its inputs; else both results are new tensors.
   bool norms_in_place = true;
+  // Norms are compiled one by one even where the model is not (GemmaRMSNorm up to 0.19).
+  bool compiles_norms = false;
   // The MLP's variable for gate_up lives to the end of its function.
   bool mlp_keeps_gate_up = true;
   // The first layer copies the embeddings into the residual.

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "sim/core/error.hpp"
+#include "sim/engines/environment.hpp"
 
 namespace oomcast::vllm {
 namespace {
@@ -104,6 +105,9 @@ kernels::ExpertKernel expert_kernel(const Deployment& deployment) {
 Bytes expert_workspace(const Deployment& deployment, const FfnSpec& ffn, Tokens tokens) {
   kernels::ExpertShape shape;
   const ExpertExchange& exchange = deployment.exchange;
+  if (exchange.backend == "deep_gemm_mega_moe") {
+    return Bytes{0};  // all within its symmetric buffer
+  }
   const auto chunk = kernels::vllm_expert_chunk(deployment.launch.version);
   const auto arriving = static_cast<std::int64_t>(
       std::ceil(exchange.arriving() * static_cast<double>(tokens.count())));
@@ -126,6 +130,43 @@ Bytes expert_workspace(const Deployment& deployment, const FfnSpec& ffn, Tokens 
   // One for each part of a batch.
   return device_bytes(kernels::vllm_expert_workspace(shape, expert_kernel(deployment))) *
          deployment.micro_batches;
+}
+
+Bytes sparse_workspace(const Deployment& deployment) {
+  constexpr std::int64_t kPrompts = 4;
+  constexpr std::int64_t kIndexed = 40;
+  constexpr std::int64_t kFp32 = 4;
+  constexpr std::int64_t kLatentBytes = 2;
+  const std::int64_t length = deployment.max_model_len.count();
+  Bytes largest;
+  for (const models::LayerSpec& layer : deployment.model->layer_kinds) {
+    const models::AttentionSpec& attention = layer.attention;
+    const models::CompressedSpec& sizes = attention.compressed;
+    if (attention.kind != models::AttentionKind::kCompressed) {
+      continue;
+    }
+    if (deployment.attention_backend.rfind("FLASHINFER", 0) != 0) {
+      const std::int64_t entries = sizes.ratio > 0 ? div_ceil(length, sizes.ratio) : 0;
+      const std::int64_t gathered =
+          entries + attention.window.count() + deployment.max_num_batched_tokens.count();
+      largest = std::max(
+          largest, Bytes{detail::checked_mul(kPrompts * gathered, sizes.latent * kLatentBytes)});
+    }
+    if (sizes.indexer_heads > 0) {
+      const std::int64_t keys = kIndexed * length / sizes.ratio;
+      largest = std::max(largest, Bytes{detail::checked_mul(keys, sizes.indexer_dim + kFp32)});
+    }
+  }
+  return largest;
+}
+
+Bytes indexer_logits(const Deployment& deployment) {
+  constexpr std::int64_t kUsual = 512;
+  constexpr std::int64_t kMost = 1 << 20;
+  Problems ignored;  // of a variable of vLLM's own
+  return kMiB * number_variable<std::int64_t>(
+                    deployment.launch, "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB", 1, kMost, ignored)
+                    .value_or(kUsual);
 }
 
 bool uses_cublas(const Deployment& deployment) {

@@ -32,6 +32,13 @@ kernels::ExpertKernel expert_kernel(const Deployment& deployment);
 // Its workspace for `tokens` tokens, shared by all layers and kept.
 Bytes expert_workspace(const Deployment& deployment, const models::FfnSpec& ffn, Tokens tokens);
 
+// What sparse attention takes of the workspace that all layers share, once kept: DeepSeek V4's
+// latents of four prompts, gathered in 16 bits (nvidia/flashmla.py), and the keys that the indexer
+// gathers of 40 x max_model_len tokens (mla/indexer.py get_max_prefill_buffer_size).
+Bytes sparse_workspace(const Deployment& deployment);
+// The indexer's largest logits, which a profile run makes.
+Bytes indexer_logits(const Deployment& deployment);
+
 // Whether the layers' matrix products go through cuBLAS; packed integer weights have own kernels.
 bool uses_cublas(const Deployment& deployment);
 
@@ -49,8 +56,9 @@ std::int64_t mla_workspace_tokens(const Deployment& deployment);
 // Buffers the model runner keeps from its construction on.
 std::vector<opgraph::LiveTensor> runner_buffers(const Deployment& deployment, StageRole role);
 
-// Block tables and slot mappings of all KV groups. The first runner makes them at its construction,
-// the second with the KV cache, after the budget is fixed.
+// Block tables and slot mappings of all KV groups. The second runner makes them with the KV cache,
+// after the budget is fixed; the first those of a single group at its construction, and where there
+// are several, all of them before it first makes a cache (may_reinitialize_input_batch).
 std::vector<opgraph::LiveTensor> block_tables(const Deployment& deployment, const KvLayout& layout);
 
 }  // namespace oomcast::vllm

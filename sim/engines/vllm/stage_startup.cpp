@@ -200,7 +200,7 @@ bool StageStartup::first_snapshot() {
 bool StageStartup::load() {
   card_.begin("load");
   if (!card_.allocate_all(runner_buffers(deployment_, state_.role)) ||
-      (!deployment_.runner_v2 && !card_.allocate_all(block_tables(deployment_, state_.kv)))) {
+      (!deployment_.runner_v2 && !first_block_tables())) {
     return false;
   }
   const Bytes before = card_.allocated();
@@ -218,6 +218,37 @@ bool StageStartup::load() {
   // Made once the model is there (prepare_communication_buffer_for_model).
   return loaded && card_.outside_all(Leaf::kCommExpert, deployment_.exchange.buffers) &&
          card_.end();
+}
+
+bool StageStartup::first_block_tables() {
+  KvLayout one = state_.kv;
+  if (one.groups.size() > 1) {
+    one.groups.resize(1);
+    one.groups.front().group.block_size = deployment_.block_size;
+  }
+  for (const opgraph::LiveTensor& table : block_tables(deployment_, one)) {
+    const auto made = card_.make(table.leaf, table.bytes);
+    if (!made) {
+      return false;
+    }
+    state_.first_block_tables.push_back(*made);
+  }
+  return true;
+}
+
+// The new tables are there before the first ones go.
+bool StageStartup::group_block_tables() {
+  if (state_.kv.groups.size() < 2 || state_.first_block_tables.empty()) {
+    return true;
+  }
+  if (!card_.allocate_all(block_tables(deployment_, state_.kv))) {
+    return false;
+  }
+  for (const CardMemory::Tensor& table : state_.first_block_tables) {
+    state_.memory.free(table);
+  }
+  state_.first_block_tables.clear();
+  return true;
 }
 
 bool StageStartup::load_weights() {
@@ -317,6 +348,9 @@ bool StageStartup::trial_capture() {
   if (!deployment_.rules.graph_estimate_possible || deployment_.capture_sizes.empty()) {
     return true;
   }
+  if (!group_block_tables()) {
+    return false;
+  }
   GraphCapture& trial = graphs();
   if (!trial.run(true)) {
     card_.fail(OutcomeKind::kStartupOom, Leaf::kGraphPool, state_.memory.shortage(),
@@ -393,6 +427,9 @@ bool StageStartup::budget() {
 
 bool StageStartup::kv(Blocks blocks) {
   card_.begin("kv");
+  if (!group_block_tables()) {
+    return false;
+  }
   // One tensor per member of a group; the second runner makes one for all.
   const Bytes tensor = state_.kv.page * blocks.count();
   const std::int64_t tensors = deployment_.runner_v2 ? 1 : state_.kv.group_size;

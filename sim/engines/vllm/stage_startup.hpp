@@ -55,6 +55,8 @@ class StageStartup {
   bool ready();
 
   // Pieces of phases.
+  bool first_block_tables();
+  bool group_block_tables();
   bool load_weights();
   bool make_tensors(const models::RankWeights& weights);
   bool run_profile(const opgraph::StepShape& shape);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "sim/engines/rank_state.hpp"
 #include "sim/engines/vllm/deployment.hpp"
@@ -16,6 +17,8 @@ struct StageState : RankState {
   int stage = 0;
   StageRole role;
   KvLayout kv;
+  // Of the first runner, until the groups are known: those of one group.
+  std::vector<CardMemory::Tensor> first_block_tables;
 
   // Measurements of the startup.
   Bytes requested;

@@ -40,7 +40,9 @@ TensorId StepBuilder::qkv_attention(const LayerSpec& layer, TensorId input) {
   }
   if (attention.qk_norm) {
     q = apply("q_norm", {*q}, per_token("normed q", "T x q x b", query));
+    time_norm(Norm::kQueries, *q);
     k = apply("k_norm", {*qkv}, per_token("normed k", "T x kv x b", key));
+    time_norm(Norm::kKeys, *k);
   }
   Variable out(graph_, attend(attention, {*q, *qkv}, query));
   if (gated) {
@@ -110,6 +112,10 @@ void StepBuilder::make_split_buffers(OpId kernel, const AttentionSpec& attention
 }
 
 void StepBuilder::attention_beside_graphs(const AttentionSpec& attention) {
+  if (attention.kind == AttentionKind::kCompressed) {
+    compressed_kernel(attention, {});
+    return;
+  }
   if (has_state(attention.kind)) {
     return;
   }

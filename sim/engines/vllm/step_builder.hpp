@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -191,6 +192,20 @@ class StepBuilder {
   TensorId mla(const AttentionSpec& attention, TensorId input);
   void mla_kernel(const AttentionSpec& attention, TensorId out);
 
+  // ---- residual streams
+  // ------------------------------------------------------------------------------
+
+  [[nodiscard]] TensorInfo streams(std::string name) const;
+  void streams_layer(const LayerSpec& layer);
+  void join_streams();
+  TensorId compressed_attention(const AttentionSpec& attention, TensorId input);
+  void compressed_kernel(const AttentionSpec& attention, const std::vector<TensorId>& reads);
+  void choose_entries(TensorId queries);
+  // One buffer serves attention and experts, as large as the largest asks (workspace.py).
+  void reserve_workspace(OpId id);
+  [[nodiscard]] Bytes shared_workspace() const;
+  [[nodiscard]] bool keeps_expert_workspace() const;
+
   // ---- feed-forward
   // ------------------------------------------------------------------------------
 
@@ -200,6 +215,10 @@ class StepBuilder {
   TensorId mlp(const FfnSpec& spec, std::int64_t width, TensorId input, bool reduces);
   // Timing a freshly compiled kernel flushes the L2 cache through a buffer of its size.
   void make_timing_buffer(const std::vector<TensorId>& beside);
+  // The same for a norm that is compiled by itself: once for each shape of its arguments.
+  enum class Norm : std::uint8_t { kHidden, kHiddenAndResidual, kQueries, kKeys };
+  void time_norm(Norm norm, TensorId result);
+  void time_kernel(const std::vector<TensorId>& beside);
   TensorId moe(const FfnSpec& spec, TensorId input);
   TensorId experts(const FfnSpec& spec, const std::vector<TensorId>& chosen);
   void make_expert_workspace(OpId id, const FfnSpec& spec);
@@ -241,6 +260,7 @@ class StepBuilder {
   Variable residual_;
   bool cublas_made_ = false;
   bool delta_net_ran_ = false;
+  std::array<bool, 4> norms_timed_{};
   Bytes made_workspace_;
   std::vector<TensorId> piece_inputs_;
   std::vector<TensorId> received_;

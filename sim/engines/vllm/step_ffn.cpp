@@ -39,7 +39,22 @@ TensorId StepBuilder::mlp(const FfnSpec& spec, std::int64_t width, TensorId inpu
 }
 
 void StepBuilder::make_timing_buffer(const std::vector<TensorId>& beside) {
-  if (!compiled() || !kind_.first_run || deployment_.assumed.warm_compile_cache) {
+  if (compiled()) {
+    time_kernel(beside);
+  }
+}
+
+void StepBuilder::time_norm(Norm norm, TensorId result) {
+  bool& timed = norms_timed_.at(static_cast<std::size_t>(norm));
+  if (!compiled() && style_.compiles_norms && !timed) {
+    timed = true;
+    time_kernel({result});
+  }
+}
+
+void StepBuilder::time_kernel(const std::vector<TensorId>& beside) {
+  if (!kind_.first_run || deployment_.assumed.warm_compile_cache ||
+      deployment_.assumed.kernels_timed_before) {
     return;
   }
   const OpId id = op("timing of compiled kernels", beside);
@@ -88,16 +103,22 @@ std::vector<TensorId> StepBuilder::dispatched(const std::vector<TensorId>& reads
   return arrived;
 }
 
-void StepBuilder::make_expert_workspace(OpId id, const FfnSpec& spec) {
+bool StepBuilder::keeps_expert_workspace() const {
   const ExpertWorkspaces rule = deployment_.rules.keeps_expert_workspace;
   const Exchange exchange = deployment_.exchange.kind;
   const bool dispatched = exchange == Exchange::kSparse || exchange == Exchange::kBatched;
-  const bool kept =
-      rule == ExpertWorkspaces::kAlways || (rule == ExpertWorkspaces::kDispatched && dispatched);
+  return rule == ExpertWorkspaces::kAlways || (rule == ExpertWorkspaces::kDispatched && dispatched);
+}
+
+void StepBuilder::make_expert_workspace(OpId id, const FfnSpec& spec) {
+  const bool kept = keeps_expert_workspace();
   if (kept && !kind_.first_run) {
     return;
   }
-  const Bytes workspace = expert_workspace(deployment_, spec, deployment_.max_num_batched_tokens);
+  Bytes workspace = expert_workspace(deployment_, spec, deployment_.max_num_batched_tokens);
+  if (kept) {
+    workspace = std::max(workspace, sparse_workspace(deployment_));
+  }
   if (kept && workspace <= made_workspace_) {
     return;
   }

@@ -36,21 +36,29 @@ void StepBuilder::first_hidden() {
   }
   // Made once, as large as the largest batch.
   const OpId receive = op("intermediate tensors", {});
-  const auto make_received = [&](const char* name) {
-    TensorInfo info = per_token(name, "T x H x b", model_.hidden);
+  const auto make_received = [&](TensorInfo info) {
     info.kept = kind_.first_run;
     return kind_.first_run ? graph_.make(receive, std::move(info))
                            : graph_.resident(std::move(info));
   };
-  const TensorId hidden = make_received("hidden states of the stage before");
-  const TensorId residual = make_received("residual of the stage before");
+  if (style_.residual == Residual::kStreams) {
+    hidden_ = make_received(streams("streams of the stage before"));
+    received_ = {*hidden_};
+    return;
+  }
+  const TensorId hidden =
+      make_received(per_token("hidden states of the stage before", "T x H x b", model_.hidden));
+  const TensorId residual =
+      make_received(per_token("residual of the stage before", "T x H x b", model_.hidden));
   hidden_ = hidden;
   residual_ = residual;
   received_ = {hidden, residual};
 }
 
 void StepBuilder::pass_layer(const LayerSpec& layer) {
-  if (compiled()) {
+  if (style_.residual == Residual::kStreams) {
+    streams_layer(layer);
+  } else if (compiled()) {
     compiled_layer(layer);
   } else {
     eager_layer(layer);
@@ -59,6 +67,7 @@ void StepBuilder::pass_layer(const LayerSpec& layer) {
 
 void StepBuilder::finish_forward() {
   scope_ = "model";
+  join_streams();
   if (!role_.last) {
     return;  // hidden states and residual go to the next stage
   }
@@ -83,6 +92,7 @@ void StepBuilder::add_and_norm(const char* name, Variable& hidden, Variable& res
       residual = apply("clone", {*hidden}, per_token("residual", "T x H x b", model_.hidden));
     }
     hidden = apply(name, {*hidden}, per_token("normed", "T x H x b", model_.hidden));
+    time_norm(Norm::kHidden, *hidden);
     return;
   }
   const OpId id = op(name, {*hidden, *residual});
@@ -92,6 +102,7 @@ void StepBuilder::add_and_norm(const char* name, Variable& hidden, Variable& res
   }
   const TensorId sum = graph_.make(id, per_token("residual", "T x H x b", model_.hidden));
   const TensorId normed = graph_.make(id, per_token("normed", "T x H x b", model_.hidden));
+  time_norm(Norm::kHiddenAndResidual, normed);
   hidden = normed;
   residual = sum;
 }
@@ -164,6 +175,8 @@ void StepBuilder::eager_layer(const LayerSpec& layer) {
                      per_token("hidden states", "T x H x b", model_.hidden));
       residual.drop();
       break;
+    case Residual::kStreams:
+      break;  // streams_layer()
   }
   hidden_ = *hidden;
   if (!residual.empty() && style_.residual != Residual::kPostNorm) {
@@ -188,10 +201,19 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
   if (!residual_.empty()) {
     terms.push_back(*residual_);
   }
-  const OpId first_norm = op("add and norm", terms);
-  Variable residual(graph_, graph_.view(first_norm, *hidden_, "residual"));
+  // What came from the stage before is a graph's input and stays as it is.
+  const bool received = !received_.empty() && *hidden_ == received_.front();
+  const bool embeds = residual_.empty();
+  const OpId first_norm = op(embeds ? "norm" : "add and norm", terms);
+  const TensorId sum_so_far =
+      received ? graph_.make(first_norm, per_token("residual", "T x H x b", model_.hidden))
+               : graph_.view(first_norm, *hidden_, "residual");
+  Variable residual(graph_, sum_so_far);
   const TensorId normed_input =
       graph_.make(first_norm, per_token("normed", "T x H x b", model_.hidden));
+  if (!embeds) {  // with the embedding it is one kernel that has one shape only
+    make_timing_buffer({normed_input, *residual});
+  }
   hidden_.drop();
   residual_.drop();
   Variable inputs(graph_);
@@ -219,6 +241,7 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
     const OpId rotate = op("rotary embedding", {*inputs});
     rotated_q = graph_.make(rotate, per_token("rotated q", "T x q x b", query));
     rotated_k = graph_.make(rotate, per_token("rotated k", "T x kv x b", key));
+    make_timing_buffer({*inputs, *rotated_q, *rotated_k});
   }
   Variable out(graph_, apply("attention output", {*inputs},
                              per_token("attention output", "T x q x b", out_width)));
@@ -245,6 +268,7 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
   Variable sum(graph_, graph_.view(second_norm, projected, "residual"));
   const TensorId normed_again =
       graph_.make(second_norm, per_token("normed", "T x H x b", model_.hidden));
+  make_timing_buffer({normed_again, *sum});
   hidden_ = ffn(layer, normed_again);
   residual_ = *sum;
   piece_inputs_.push_back(*out);

@@ -26,6 +26,34 @@ OpGraph step_graph(const Deployment& deployment, int stage, StepKind kind) {
   return StepBuilder(deployment, stage, kind).build();
 }
 
+namespace {
+
+// Queries and keys are rotated by one kernel where they were two (combo kernels), if that is
+// faster: both ways are timed.
+void rotate_made_up(OpGraph& graph, const Deployment& deployment,
+                    const models::AttentionSpec& attention) {
+  const Bytes element{models::bits_of(deployment.dtype) / 8};
+  const models::RopeSpec& rope =
+      deployment.model->ropes.at(static_cast<std::size_t>(attention.rope));
+  const std::int64_t query = div_ceil(attention.heads, deployment.tp) * attention.head_dim;
+  const std::int64_t key =
+      std::max<std::int64_t>(1, div_ceil(attention.kv_heads, deployment.tp)) * attention.head_dim;
+  const auto per_token = [&](const char* name, std::int64_t width) {
+    return opgraph::TensorInfo{name, "T x width x b", Leaf::kRuntimeActivations,
+                               Affine::per(ShapeVar::kTokens, element * width)};
+  };
+  const OpId run = graph.op("rotary kernels on made-up inputs", "compile");
+  graph.make(run, per_token("made-up qkv", query + 2 * key));
+  graph.make(run, {"made-up rope table", "rows x dim x b", Leaf::kRuntimeIntermediates,
+                   Affine::fixed(element * (rope.table_rows * rope.rotary_dim))});
+  graph.make(run, per_token("rotated q", query));
+  graph.make(run, per_token("rotated k", key));
+  graph.make(run, {"L2-sized timing buffer", "L2", Leaf::kWorkspaceGemm,
+                   Affine::fixed(deployment.gpu.l2_bytes)});
+}
+
+}  // namespace
+
 OpGraph compile_graph(const Deployment& deployment, StageRole role) {
   OpGraph graph;
   if (deployment.enforce_eager || deployment.assumed.warm_compile_cache ||
@@ -33,6 +61,10 @@ OpGraph compile_graph(const Deployment& deployment, StageRole role) {
     return graph;
   }
   const Bytes element{models::bits_of(deployment.dtype) / 8};
+  const models::AttentionSpec& attention = deployment.model->layer(0).attention;
+  if (attention.rope >= 0 && !attention.qk_norm && attention.kind != models::AttentionKind::kMla) {
+    rotate_made_up(graph, deployment, attention);
+  }
   const std::int64_t hidden = deployment.model->hidden;
   const std::int64_t rows =
       align_up(deployment.model->vocabulary, kVocabularyPadding) / deployment.tp;

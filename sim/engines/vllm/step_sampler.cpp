@@ -37,8 +37,11 @@ void StepBuilder::sample() {
                                        deployment_.tp > 1 ? "R x V/tp x b" : "R x V x b",
                                        element_ * (deployment_.tp > 1 ? shard : vocabulary)));
     if (deployment_.tp > 1) {
-      logits =
-          apply("all_gather", {*logits}, per_row("logits", "R x V x b", element_ * vocabulary));
+      // Gathered rank by rank, then put in rows (base_device_communicator.py).
+      Variable gathered(graph_,
+                        apply("all_gather", {*logits},
+                              per_row("gathered logits", "R x V x b", element_ * vocabulary)));
+      logits = apply("reshape", {*gathered}, per_row("logits", "R x V x b", element_ * vocabulary));
     }
   }
   // The second runner of 0.26 and later touches logits only for requests that ask for it.

@@ -80,6 +80,10 @@ TEST(Spec, AdapterSlotsLieBesideEveryLinear) {
             Bytes{32LL * 8 * (kDownOfTwo + kUpOfTwo) * 2});
   EXPECT_EQ(added({.tp = 2}, {.slots = 1, .rank = 8, .fully_sharded = true}),
             Bytes{32LL * 8 * (kDown + kUp) / 2 * 2});
+  // Embedding and head: the whole vocabulary and the hidden size, each on every rank.
+  EXPECT_EQ(added({.tp = 2}, {.slots = 2, .rank = 8, .embeddings = true}) -
+                added({.tp = 2}, {.slots = 2, .rank = 8}),
+            Bytes{2LL * 2 * 8 * (128'256 + 4096) * 2});
 }
 
 TEST(Spec, TheFirstLayersGoToTheHostUntilTheirBytesAreReached) {

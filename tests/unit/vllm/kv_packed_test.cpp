@@ -72,5 +72,15 @@ TEST(PackedKv, ASequenceOfAMillionTokens) {
   EXPECT_EQ(deployment.blocks_per_sequence(deployment.kv_layout(0)), div_ceil(bytes, first));
 }
 
+TEST(PackedKv, ReleasesWithoutTheModelRefuseIt) {
+  try {
+    v4("0.19.0", "");
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("DeepseekV4ForCausalLM"), std::string::npos)
+        << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace oomcast::vllm

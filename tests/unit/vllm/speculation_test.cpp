@@ -110,6 +110,12 @@ TEST(Speculation, WhatIsWrongIsNamed) {
   EXPECT_NE(with(R"({"method":"mtp"})").find("a model with MTP layers"), std::string::npos);
   EXPECT_NE(with(R"({"method":"medusa","num_speculative_tokens":2})").find("mtp, eagle"),
             std::string::npos);
+  EXPECT_NE(with(R"({"method":"ngram","num_speculative_tokens":2,"tokens":3})")
+                .find("--speculative-config: found `tokens`, expected a key of vLLM 0.25.0"),
+            std::string::npos);
+  EXPECT_NE(with(R"({"method":"ngram","num_speculative_tokens":2,"speculative_token_tree":"a"})")
+                .find("up to 0."),
+            std::string::npos);
   EXPECT_NE(with(R"({"method":"ngram","num_speculative_tokens":0})").find("1 to 64"),
             std::string::npos);
   EXPECT_NE(with(R"({"model":"no/such","num_speculative_tokens":2})").find("config.json"),

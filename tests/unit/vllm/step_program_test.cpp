@@ -97,6 +97,30 @@ TEST(StepProgram, ExpertWorkspaceIsKept) {
 }
 
 // 32 splits x 128 tokens x 32 heads x (128 + 1) x 4 B, and the plain statistics.
+// DeepSeek V4, T 8192: 4 streams of H 4096 (256 MiB), one mixed (64), the attention's output of 64
+// heads x 512 (512), latents (16), values and scores of overlapping entries (80), queries padded to
+// 64 heads (512), the indexer's in 8 bits (64) and its largest logits (512).
+TEST(StepProgram, HyperConnectionsHoldStreamsAndPaddedHeads) {
+  DeploymentInput input;
+  input.launch_line =
+      "vllm serve deepseek-ai/DeepSeek-V4-Flash -tp 8 --max-num-batched-tokens 8192 "
+      "--max-model-len 1048576";
+  input.model_config =
+      std::string(OOMCAST_TEST_DATA) + "/models/configs/deepseek-ai__DeepSeek-V4-Flash.json";
+  input.gpu = "B200";
+  input.engine_version = "0.25.0";
+  auto resolved = resolve_input(input);
+  const Deployment& flash = *resolved.as<vllm::Deployment>();
+  EXPECT_EQ(forward_peak(flash, 8192, Execution::kCompiled),
+            kMiB * (256 + 64 + 512 + 16 + 80 + 512 + 64 + 512));
+  // Eager Python names the streams and the output of the layer before besides.
+  EXPECT_EQ(forward_peak(flash, 8192, Execution::kEager),
+            kMiB * (256 + 64 + 512 + 16 + 80 + 512 + 64 + 512 + 256 + 64));
+  // Keys of 40 x L / 4 tokens, 128 B and a scale each: more than the latents of four prompts.
+  EXPECT_EQ(sparse_workspace(flash), Bytes{std::int64_t{10} * 1048576 * 132});
+  EXPECT_EQ(indexer_logits(flash), kMiB * 512);
+}
+
 TEST(StepProgram, MixedStepsInsideGraphsSplitKeys) {
   const Deployment llama = deployment("meta-llama/Llama-3.1-8B-Instruct");
   const opgraph::Program program(step_graph(llama, 0,
