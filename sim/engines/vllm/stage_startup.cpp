@@ -256,7 +256,26 @@ bool StageStartup::make_tensors(const models::RankWeights& weights) {
       return false;
     }
     tensors.push_back(*made);
+    if (call.converted_at_first_use > Bytes{0}) {
+      unconverted_.emplace_back(*made, call.converted_at_first_use);
+    }
   }
+  return true;
+}
+
+// Tables in another dtype than the model's are replaced when it runs first; compiled code keeps
+// them (rotary_embedding/base.py).
+bool StageStartup::convert_tables() {
+  if (!deployment_.enforce_eager) {
+    return true;
+  }
+  for (const auto& [table, bytes] : unconverted_) {
+    if (!card_.allocate(table.leaf, bytes)) {
+      return false;
+    }
+    state_.memory.free(table);
+  }
+  unconverted_.clear();
   return true;
 }
 
@@ -295,7 +314,8 @@ bool StageStartup::profile() {
 
 bool StageStartup::run_profile(const opgraph::StepShape& shape) {
   const SplitLimit limit(state_.memory.torch(), deployment_.rules.profile_max_split);
-  return run(opgraph::Program(compile_graph(deployment_, state_.role)), shape) &&
+  return convert_tables() &&
+         run(opgraph::Program(compile_graph(deployment_, state_.role)), shape) &&
          run(opgraph::Program(
                  step_graph(deployment_, state_.stage, profile_kind(deployment_, state_.role))),
              shape);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sim/engines/rank_state.hpp"
@@ -57,6 +58,7 @@ class StageStartup {
   // Pieces of phases.
   bool load_weights();
   bool make_tensors(const models::RankWeights& weights);
+  bool convert_tables();
   bool run_profile(const opgraph::StepShape& shape);
   GraphCapture& graphs();
   bool trial_capture();
@@ -77,6 +79,7 @@ class StageStartup {
   Bytes free_at_snapshot_;
   Bytes allocated_at_profile_;
   Bytes highest_allocated_;
+  std::vector<std::pair<CardMemory::Tensor, Bytes>> unconverted_;  // and their bytes to be
   bool profiling_ = false;
 };
 
