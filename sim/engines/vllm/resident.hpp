@@ -49,6 +49,10 @@ std::int64_t mla_workspace_tokens(const Deployment& deployment);
 // Buffers the model runner keeps from its construction on.
 std::vector<opgraph::LiveTensor> runner_buffers(const Deployment& deployment, StageRole role);
 
+// What the second runner keeps for each request's sampling parameters, made once the model is
+// loaded (v1/worker/gpu/sample/*, structured_outputs.py).
+std::vector<opgraph::LiveTensor> sampling_states(const Deployment& deployment, StageRole role);
+
 // Block tables and slot mappings of all KV groups. The first runner makes them at its construction,
 // the second with the KV cache, after the budget is fixed.
 std::vector<opgraph::LiveTensor> block_tables(const Deployment& deployment, const KvLayout& layout);

@@ -204,17 +204,15 @@ bool StageStartup::load() {
     return false;
   }
   const Bytes before = card_.allocated();
-  bool loaded = false;
-  {
-    const SplitLimit limit(state_.memory.torch(), deployment_.rules.load_max_split);
-    loaded = load_weights();
-  }
+  const SplitLimit limit(state_.memory.torch(), deployment_.rules.load_max_split);
+  bool loaded = load_weights();
   state_.memory.empty_cache();
   const Bytes residual = deployment_.assumed.residuals.load;
   loaded =
       loaded && card_.outside(Leaf::kModelBuffers, Backing::kDriver, std::max(Bytes{0}, residual));
   // The engine's log counts blocks.
   state_.weights = card_.allocated() - before + residual;
+  loaded = loaded && card_.allocate_all(sampling_states(deployment_, state_.role));
   // Made once the model is there (prepare_communication_buffer_for_model).
   return loaded && card_.outside_all(Leaf::kCommExpert, deployment_.exchange.buffers) &&
          card_.end();

@@ -94,7 +94,6 @@ struct StartupRules {
   std::int64_t graph_nodes_per_layer_full = 0;
   std::int64_t graph_nodes_per_piece = 0;
   std::int64_t graph_nodes_per_mixture = 0;  // more where experts stand for an MLP
-  Bytes runner_v2_resident;
   Bytes flashinfer_delta_net;
 
   StepCosts step_costs;
