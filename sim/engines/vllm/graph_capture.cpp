@@ -188,7 +188,8 @@ bool GraphCapture::capture(const CapturePrograms::Mode& mode, std::int64_t size)
 
 bool GraphCapture::warm_up(const opgraph::Program& program, std::int64_t size) {
   const auto nothing = [](opgraph::OpId /*op*/) {};
-  return !run_program(program, decode_shape(size), "capture", memory_, nothing, nothing);
+  return !run_program(program, decode_shape(size), "capture", memory_, nothing, nothing,
+                      stream_is_new_ ? &made_for_stream_ : nullptr);
 }
 
 // The second runner copies the graphs' hidden states into one tensor of the largest size.
@@ -291,6 +292,15 @@ void GraphCapture::release() {
     memory_.free(*static_output_);
     static_output_.reset();
   }
+  // PyTorch 2.14: with a graph goes the cuBLAS workspace of the stream it was captured on.
+  if (deployment_.rules.graphs_own_workspace) {
+    for (const CardMemory::Tensor& tensor : made_for_stream_) {
+      if (tensor.leaf == Leaf::kWorkspaceGemm) {
+        memory_.free(tensor);
+      }
+    }
+  }
+  made_for_stream_.clear();
   memory_.release_graphs();
   memory_.empty_cache();
 }

@@ -94,6 +94,7 @@ class GraphCapture {
   bool from_memory_ = false;  // the last run was
   bool stream_is_new_ = true;
   std::optional<CardMemory::Tensor> static_output_;
+  std::vector<CardMemory::Tensor> made_for_stream_;  // by its first run, and kept
   std::vector<CapturedGraph> captured_;
 };
 

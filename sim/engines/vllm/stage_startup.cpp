@@ -335,6 +335,9 @@ bool StageStartup::trial_capture() {
   if (!deployment_.rules.graph_estimate_possible || deployment_.capture_sizes.empty()) {
     return true;
   }
+  if (deployment_.runner_v2 && !make_block_tables(state_.trial_tables)) {
+    return false;
+  }
   GraphCapture& trial = graphs();
   if (!trial.run(true)) {
     card_.fail(OutcomeKind::kStartupOom, Leaf::kGraphPool, state_.memory.shortage(),
@@ -343,6 +346,17 @@ bool StageStartup::trial_capture() {
   }
   state_.graph_estimate = trial.estimate();
   trial.release();
+  return true;
+}
+
+bool StageStartup::make_block_tables(std::vector<CardMemory::Tensor>& tables) {
+  for (const opgraph::LiveTensor& table : block_tables(deployment_, state_.kv)) {
+    const auto made = card_.make(table.leaf, table.bytes);
+    if (!made) {
+      return false;
+    }
+    tables.push_back(*made);
+  }
   return true;
 }
 
@@ -435,8 +449,14 @@ bool StageStartup::kv(Blocks blocks) {
                            host->rank_bytes(), Lifetime::kPersistent, Backing::kPinnedHost}})) {
     return false;
   }
-  return (!deployment_.runner_v2 || card_.allocate_all(block_tables(deployment_, state_.kv))) &&
-         card_.allocate(Leaf::kWorkspaceAttention, attention_workspace(deployment_)) && card_.end();
+  if (deployment_.runner_v2 && !card_.allocate_all(block_tables(deployment_, state_.kv))) {
+    return false;
+  }
+  for (const CardMemory::Tensor& table : state_.trial_tables) {
+    state_.memory.free(table);
+  }
+  state_.trial_tables.clear();
+  return card_.allocate(Leaf::kWorkspaceAttention, attention_workspace(deployment_)) && card_.end();
 }
 
 bool StageStartup::capture() {

@@ -59,6 +59,7 @@ class StageStartup {
   bool load_weights();
   bool make_tensors(const models::RankWeights& weights);
   bool convert_tables();
+  bool make_block_tables(std::vector<CardMemory::Tensor>& tables);
   bool run_profile(const opgraph::StepShape& shape);
   GraphCapture& graphs();
   bool trial_capture();

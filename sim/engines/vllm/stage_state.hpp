@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "sim/engines/rank_state.hpp"
 #include "sim/engines/vllm/deployment.hpp"
@@ -27,9 +28,10 @@ struct StageState : RankState {
   Bytes available_kv;
   std::optional<Bytes> kv_needed;  // by one request, where it was too much
   std::optional<Tokens> longest_that_fits;
-  std::optional<Blocks> state_blocks;  // where they were too few
-  Bytes graph_estimate;                // what the version's trial capture makes of it
-  Bytes capture_drop;                  // free memory lost during capture
+  std::optional<Blocks> state_blocks;            // where they were too few
+  Bytes graph_estimate;                          // what the version's trial capture makes of it
+  Bytes capture_drop;                            // free memory lost during capture
+  std::vector<CardMemory::Tensor> trial_tables;  // block tables of the trial, until the real ones
 };
 
 }  // namespace oomcast::vllm

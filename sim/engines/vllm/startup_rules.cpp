@@ -84,6 +84,7 @@ StartupRules read_rules(const Version& version) {
   rules.load_max_split = kMiB * read.integer("load_max_split_mib");
   rules.profile_max_split = kMiB * read.integer("profile_max_split_mib");
   rules.torch = read.version("torch");
+  rules.graphs_own_workspace = read.boolean("graphs_own_workspace");
 
   auto& notes = rules.provenance;
   rules.non_torch_single = kMiB * read.measured("non_torch_single_mib", notes);

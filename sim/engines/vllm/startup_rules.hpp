@@ -83,6 +83,7 @@ struct StartupRules {
   Bytes load_max_split;
   Bytes profile_max_split;
   Version torch;
+  bool graphs_own_workspace = false;  // a graph takes its stream's cuBLAS workspace along
 
   // Measured quantities, with the uncertainty the file states.
   Bytes non_torch_single;
