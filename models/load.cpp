@@ -48,9 +48,9 @@ std::uint32_t compute_rope_table(Sequence& calls, std::int64_t elements, bool sc
   const std::uint32_t cosines = one();
   const std::uint32_t sines = one();
   const std::uint32_t both = calls.allocate(half * 2, leaf);
-  calls.free(sines);
-  calls.free(cosines);
   calls.free(angles);
+  calls.free(cosines);
+  calls.free(sines);
   return both;
 }
 
@@ -74,8 +74,8 @@ void allocate_rope_table(Sequence& calls, const TensorBytes& table) {
   const std::uint32_t shorter = computed(table.short_table);
   const std::uint32_t longer = computed(table.bytes - table.short_table);
   calls.use_as(calls.allocate(table.bytes, table.leaf), table);
-  calls.free(longer);
   calls.free(shorter);
+  calls.free(longer);
 }
 
 // Layer by layer the kernel's layout of the experts is made; what it replaces goes after both
