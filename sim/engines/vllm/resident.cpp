@@ -130,6 +130,48 @@ Bytes expert_workspace(const Deployment& deployment, const FfnSpec& ffn, Tokens 
          deployment.micro_batches;
 }
 
+std::vector<opgraph::TensorInfo> delta_net_buffers(const Deployment& deployment,
+                                                   const models::StateSpec& state) {
+  const std::int64_t heads = div_ceil(state.heads, deployment.tp);
+  const Bytes states = models::bytes_of(
+      DType::kFloat32, detail::checked_mul(heads, state.head_rows * state.head_columns));
+  std::vector<opgraph::TensorInfo> buffers;
+  const auto add = [&](const char* name, const char* formula, Bytes bytes) {
+    opgraph::TensorInfo buffer{name, formula, Leaf::kWorkspaceAttention,
+                               opgraph::Affine::fixed(bytes)};
+    buffer.kept = true;
+    buffers.push_back(std::move(buffer));
+  };
+  // A larger workspace of the experts serves as well.
+  const Bytes checkpoints = deployment.checkpoints_prefills()
+                                ? states * div_ceil(deployment.max_num_batched_tokens.count(),
+                                                    deployment.block_size.count())
+                                : Bytes{0};
+  Bytes experts;
+  for (int i = 0; i < deployment.model->layer_count(); ++i) {
+    const FfnSpec& ffn = deployment.model->layer(i).ffn;
+    if (ffn.kind == models::FfnKind::kMoe) {
+      experts = expert_workspace(deployment, ffn, deployment.max_num_batched_tokens);
+      break;
+    }
+  }
+  if (checkpoints > experts) {
+    add("states at checkpoints", "ceil(T/block) x heads x rows x columns x 4", checkpoints);
+  }
+  // FlashInfer's own, for a first run of one chunk (gdn_kernels/delta_rule_dsl).
+  constexpr std::int64_t kChunk = 64;
+  constexpr std::int64_t kPerProcessor = 128;
+  add("delta net's chunk", "heads x 64 x 64 x b",
+      Bytes{heads * kChunk * kChunk * element_bytes(deployment)});
+  for (const char* name : {"delta net's keys", "delta net's values", "delta net's states"}) {
+    add(name, "heads x rows x columns x 4", states);
+  }
+  for (const char* name : {"delta net's descriptors", "delta net's descriptors, whole"}) {
+    add(name, "SMs x 128", Bytes{deployment.gpu.sm_count * kPerProcessor});
+  }
+  return buffers;
+}
+
 bool uses_cublas(const Deployment& deployment) {
   const auto& quantization = deployment.model->quantization;
   return !quantization || quantization->weight_float || quantization->weight_bits > 8;
@@ -188,7 +230,9 @@ std::vector<opgraph::LiveTensor> runner_buffers(const Deployment& deployment, St
     buffers.add("input_ids, positions", "T x (4 + 8)", tokens * 12);
     buffers.add("last tokens, query starts, lengths", "N x (8 + 4 + 7 x 4)", seqs * 40);
   } else {
-    buffers.add("input_ids, positions, request indices", "T x (4 + 8 + 8)", tokens * 20);
+    buffers.add("input_ids, positions, request indices, places, which are tokens",
+                "T x (4 + 3 x 8 + 1)", tokens * 29);
+    buffers.add("sampling parameters, query starts, lengths", "N x (5 x 8 + 6 x 4)", seqs * 64);
   }
   if (deployment.speculation && deployment.speculation->method != SpecDecode::Method::kNgram &&
       role.last) {

@@ -12,6 +12,7 @@
 #include "sim/engines/vllm/deployment.hpp"
 #include "sim/engines/vllm/step_program.hpp"
 #include "sim/kernels/moe.hpp"
+#include "sim/opgraph/graph.hpp"
 #include "sim/opgraph/program.hpp"
 
 namespace oomcast::vllm {
@@ -31,6 +32,11 @@ models::Fp4Experts fp4_experts(const Deployment& deployment);
 kernels::ExpertKernel expert_kernel(const Deployment& deployment);
 // Its workspace for `tokens` tokens, shared by all layers and kept.
 Bytes expert_workspace(const Deployment& deployment, const models::FfnSpec& ffn, Tokens tokens);
+
+// What FlashInfer's gated delta kernels and vLLM for them keep from their first run on: states at
+// the checkpoints of a prefill (mamba/gdn/qwen_gdn_linear_attn.py) and the kernels' workspaces.
+std::vector<opgraph::TensorInfo> delta_net_buffers(const Deployment& deployment,
+                                                   const models::StateSpec& state);
 
 // Whether the layers' matrix products go through cuBLAS; packed integer weights have own kernels.
 bool uses_cublas(const Deployment& deployment);
@@ -53,8 +59,8 @@ std::vector<opgraph::LiveTensor> runner_buffers(const Deployment& deployment, St
 // loaded (v1/worker/gpu/sample/*, structured_outputs.py).
 std::vector<opgraph::LiveTensor> sampling_states(const Deployment& deployment, StageRole role);
 
-// Block tables and slot mappings of all KV groups. The first runner makes them at its construction,
-// the second with the KV cache, after the budget is fixed.
+// Block tables and slot mappings of all KV groups, made with the KV cache after the budget is
+// fixed. The first runner has some from its construction on, for a layout it does not know yet.
 std::vector<opgraph::LiveTensor> block_tables(const Deployment& deployment, const KvLayout& layout);
 
 }  // namespace oomcast::vllm

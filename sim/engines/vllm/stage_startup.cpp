@@ -200,7 +200,7 @@ bool StageStartup::first_snapshot() {
 bool StageStartup::load() {
   card_.begin("load");
   if (!card_.allocate_all(runner_buffers(deployment_, state_.role)) ||
-      (!deployment_.runner_v2 && !card_.allocate_all(block_tables(deployment_, state_.kv)))) {
+      (!deployment_.runner_v2 && !make_block_tables(first_layout(), state_.first_tables))) {
     return false;
   }
   const Bytes before = card_.allocated();
@@ -335,7 +335,7 @@ bool StageStartup::trial_capture() {
   if (!deployment_.rules.graph_estimate_possible || deployment_.capture_sizes.empty()) {
     return true;
   }
-  if (deployment_.runner_v2 && !make_block_tables(state_.trial_tables)) {
+  if (deployment_.runner_v2 && !make_block_tables(state_.kv, state_.first_tables)) {
     return false;
   }
   GraphCapture& trial = graphs();
@@ -349,8 +349,20 @@ bool StageStartup::trial_capture() {
   return true;
 }
 
-bool StageStartup::make_block_tables(std::vector<CardMemory::Tensor>& tables) {
-  for (const opgraph::LiveTensor& table : block_tables(deployment_, state_.kv)) {
+// The first runner's tables before the model is there: one group, of the block size asked for.
+KvLayout StageStartup::first_layout() const {
+  constexpr Tokens kUsual{16};
+  KvLayout layout;
+  KvGroupLayout group;
+  group.group.block_size =
+      Tokens{deployment_.launch.integer("block-size").value_or(kUsual.count())};
+  layout.groups.push_back(group);
+  return layout;
+}
+
+bool StageStartup::make_block_tables(const KvLayout& layout,
+                                     std::vector<CardMemory::Tensor>& tables) {
+  for (const opgraph::LiveTensor& table : block_tables(deployment_, layout)) {
     const auto made = card_.make(table.leaf, table.bytes);
     if (!made) {
       return false;
@@ -423,8 +435,31 @@ bool StageStartup::budget() {
   return true;
 }
 
+// Where the tables made before do not fit the groups, others take their place.
+bool StageStartup::replace_block_tables() {
+  const auto& groups = state_.kv.groups;
+  const bool fit =
+      !deployment_.runner_v2 && groups.size() == 1 &&
+      groups.front().group.block_size == first_layout().groups.front().group.block_size;
+  if (fit) {
+    return true;
+  }
+  std::vector<CardMemory::Tensor> tables;
+  if (!make_block_tables(state_.kv, tables)) {
+    return false;
+  }
+  for (const CardMemory::Tensor& table : state_.first_tables) {
+    state_.memory.free(table);
+  }
+  state_.first_tables.clear();
+  return true;
+}
+
 bool StageStartup::kv(Blocks blocks) {
   card_.begin("kv");
+  if (!deployment_.runner_v2 && !replace_block_tables()) {
+    return false;
+  }
   // One tensor per member of a group; the second runner makes one for all.
   const Bytes tensor = state_.kv.page * blocks.count();
   const std::int64_t tensors = deployment_.runner_v2 ? 1 : state_.kv.group_size;
@@ -449,14 +484,8 @@ bool StageStartup::kv(Blocks blocks) {
                            host->rank_bytes(), Lifetime::kPersistent, Backing::kPinnedHost}})) {
     return false;
   }
-  if (deployment_.runner_v2 && !card_.allocate_all(block_tables(deployment_, state_.kv))) {
-    return false;
-  }
-  for (const CardMemory::Tensor& table : state_.trial_tables) {
-    state_.memory.free(table);
-  }
-  state_.trial_tables.clear();
-  return card_.allocate(Leaf::kWorkspaceAttention, attention_workspace(deployment_)) && card_.end();
+  return (!deployment_.runner_v2 || replace_block_tables()) &&
+         card_.allocate(Leaf::kWorkspaceAttention, attention_workspace(deployment_)) && card_.end();
 }
 
 bool StageStartup::capture() {

@@ -59,7 +59,9 @@ class StageStartup {
   bool load_weights();
   bool make_tensors(const models::RankWeights& weights);
   bool convert_tables();
-  bool make_block_tables(std::vector<CardMemory::Tensor>& tables);
+  [[nodiscard]] KvLayout first_layout() const;
+  bool make_block_tables(const KvLayout& layout, std::vector<CardMemory::Tensor>& tables);
+  bool replace_block_tables();
   bool run_profile(const opgraph::StepShape& shape);
   GraphCapture& graphs();
   bool trial_capture();

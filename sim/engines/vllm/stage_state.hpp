@@ -31,7 +31,7 @@ struct StageState : RankState {
   std::optional<Blocks> state_blocks;            // where they were too few
   Bytes graph_estimate;                          // what the version's trial capture makes of it
   Bytes capture_drop;                            // free memory lost during capture
-  std::vector<CardMemory::Tensor> trial_tables;  // block tables of the trial, until the real ones
+  std::vector<CardMemory::Tensor> first_tables;  // block tables until the groups' own are made
 };
 
 }  // namespace oomcast::vllm

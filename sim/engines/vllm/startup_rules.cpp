@@ -96,7 +96,6 @@ StartupRules read_rules(const Version& version) {
   rules.graph_nodes_per_layer_full = read.measured("graph_nodes_per_layer_full", notes);
   rules.graph_nodes_per_mixture = read.measured("graph_nodes_per_mixture", notes);
   rules.graph_nodes_per_piece = read.measured("graph_nodes_per_piece", notes);
-  rules.flashinfer_delta_net = kMiB * read.measured("flashinfer_delta_net_mib", notes);
   rules.step_costs = read.step_costs();
   problems.raise_if_any();
   return rules;

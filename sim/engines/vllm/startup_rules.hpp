@@ -95,7 +95,6 @@ struct StartupRules {
   std::int64_t graph_nodes_per_layer_full = 0;
   std::int64_t graph_nodes_per_piece = 0;
   std::int64_t graph_nodes_per_mixture = 0;  // more where experts stand for an MLP
-  Bytes flashinfer_delta_net;
 
   StepCosts step_costs;
 

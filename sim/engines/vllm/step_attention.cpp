@@ -67,10 +67,10 @@ TensorId StepBuilder::recurrent(const AttentionSpec& attention, TensorId input) 
   if (kind_.first_run && !delta_net_ran_ && deployment_.flashinfer_delta_net() &&
       attention.kind == AttentionKind::kGatedDeltaNet) {
     delta_net_ran_ = true;
-    TensorInfo workspace{"FlashInfer's delta net workspace", "measured", Leaf::kWorkspaceAttention,
-                         Affine::fixed(deployment_.rules.flashinfer_delta_net)};
-    workspace.kept = true;
-    graph_.make(op("warm-up of delta net kernels", {*projected}), std::move(workspace));
+    const OpId warm_up = op("warm-up of delta net kernels", {*projected});
+    for (opgraph::TensorInfo& buffer : delta_net_buffers(deployment_, state)) {
+      graph_.make(warm_up, std::move(buffer));
+    }
   }
   Variable out(graph_, apply("recurrent output", {*projected, *decay},
                              per_token("recurrent output", "T x values x b", values)));
