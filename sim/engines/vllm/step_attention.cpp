@@ -74,6 +74,14 @@ TensorId StepBuilder::recurrent(const AttentionSpec& attention, TensorId input) 
   }
   Variable out(graph_, apply("recurrent output", {*projected, *decay},
                              per_token("recurrent output", "T x values x b", values)));
+  if (attention.kind == AttentionKind::kMamba2 && state.groups > 1 && !compiled()) {
+    // The fused norm knows one group only; else PyTorch's operators work in fp32 (mamba_mixer2.py).
+    const OpId gate = op("norm of groups with gate", {input, *out, *projected});
+    for (const char* name : {"gated output in fp32", "normed groups in fp32"}) {
+      graph_.make(gate, per_token_bytes(name, "T x values x 4", Bytes{4} * values,
+                                        Leaf::kRuntimeIntermediates));
+    }
+  }
   out = apply("norm with gate", {*out, *projected},
               per_token("normed output", "T x values x b", values));
   const TensorId partial = linear("out_proj", *out, values,
