@@ -74,6 +74,7 @@ StartupRules read_rules(const Version& version) {
   rules.flashinfer_ropes = read.boolean("flashinfer_ropes");
   rules.flashinfer_mla_workspace = kMiB * read.integer("flashinfer_mla_workspace_mib");
   rules.indexer_rope = read.boolean("indexer_rope");
+  rules.sparse_attention_is_absorbed = read.boolean("sparse_attention_is_absorbed");
   rules.indexer_key_in_16_bits = read.boolean("indexer_key_in_16_bits");
   rules.indexer_keeps_places = read.boolean("indexer_keeps_places");
   rules.fp4_triton_compute = static_cast<int>(read.integer("fp4_triton_compute"));

@@ -71,7 +71,8 @@ struct StartupRules {
   Bytes flashinfer_mla_workspace;            // made with any MLA model, whichever backend it gets
   bool indexer_rope = false;                 // as in models::IndexerStyle
   bool indexer_key_in_16_bits = false;
-  bool indexer_keeps_places = false;  // of its choice, for as many rows as decode at once
+  bool sparse_attention_is_absorbed = false;  // also where a prompt is processed
+  bool indexer_keeps_places = false;          // of its choice, for as many rows as decode at once
   // MXFP4 experts of gpt-oss: highest compute capability (major) with Triton's kernels, how their
   // layout pads, whether the scales as loaded stay; width multiple of TensorRT-LLM's kernels.
   int fp4_triton_compute = 0;

@@ -180,6 +180,11 @@ void StepBuilder::mla_kernel(const AttentionSpec& attention, TensorId out) {
     make_split_buffers(kernel, attention);
     return;
   }
+  if (kind_.attention == AttentionRun::kSkipped && sizes.indexer_heads > 0 &&
+      deployment_.rules.sparse_attention_is_absorbed) {
+    profiled_sparse_attention(attention, out);
+    return;
+  }
   if (kind_.attention == AttentionRun::kSkipped) {
     // Stands for the largest up-projection of cached context that chunked prefill makes.
     const OpId kernel = kernel_op("attention, profiled", {out});
@@ -201,6 +206,32 @@ void StepBuilder::mla_kernel(const AttentionSpec& attention, TensorId out) {
                                 Leaf::kWorkspaceAttention));
   graph_.make(kernel, per_token_bytes("softmax statistics", "T x heads x 4", Bytes{4} * heads,
                                       Leaf::kWorkspaceAttention));
+}
+
+// Every token attends to the chosen latents with absorbed queries; the indexer's scores are made as
+// large as they may get (models/deepseek_v32/attention.py, layers/sparse_attn_indexer.py). It
+// works on a stream of its own, which gets a cuBLAS workspace.
+void StepBuilder::profiled_sparse_attention(const AttentionSpec& attention, TensorId out) {
+  constexpr Bytes kMostScores = kMiB * 512;  // VLLM_SPARSE_INDEXER_MAX_LOGITS_MB
+  const models::MlaSpec& sizes = attention.mla;
+  const std::int64_t heads = local(attention.heads);
+  const std::int64_t chooser = sizes.indexer_heads * sizes.indexer_dim;
+  const OpId kernel = kernel_op("sparse attention, profiled", {out});
+  if (kind_.first_run && !indexer_ran_) {
+    indexer_ran_ = true;
+    TensorInfo workspace{"cuBLAS workspace of the indexer's stream", "by GPU generation",
+                         Leaf::kWorkspaceGemm, Affine::fixed(deployment_.cublas_workspace)};
+    workspace.kept = true;
+    graph_.make(kernel, std::move(workspace));
+  }
+  graph_.make(kernel, per_token("absorbed q", "T x heads x (kv_rank + rope) x b",
+                                heads * (sizes.kv_lora_rank + sizes.rope_dim),
+                                Leaf::kRuntimeIntermediates));
+  graph_.make(kernel,
+              per_token_bytes("indexer's q", "T x heads x dim x (b + 1)",
+                              (element_ + Bytes{1}) * chooser, Leaf::kRuntimeIntermediates));
+  graph_.make(kernel, {"indexer's scores", "512 MiB", Leaf::kWorkspaceAttention,
+                       Affine::fixed(kMostScores)});
 }
 
 }  // namespace oomcast::vllm

@@ -190,6 +190,7 @@ class StepBuilder {
   void attention_beside_graphs(const AttentionSpec& attention);
   TensorId mla(const AttentionSpec& attention, TensorId input);
   void mla_kernel(const AttentionSpec& attention, TensorId out);
+  void profiled_sparse_attention(const models::AttentionSpec& attention, TensorId out);
 
   // ---- feed-forward
   // ------------------------------------------------------------------------------
@@ -242,6 +243,7 @@ class StepBuilder {
   bool cublas_made_ = false;
   bool delta_net_ran_ = false;
   Bytes made_workspace_;
+  bool indexer_ran_ = false;
   std::vector<TensorId> piece_inputs_;
   std::vector<TensorId> received_;
 };
