@@ -12,6 +12,18 @@ class Sequence {
     return next_++;
   }
   void free(std::uint32_t tensor) { calls_.push_back({LoadCall::Kind::kFree, tensor, {}, {}}); }
+  // Marks where the tensor was made.
+  void use_as(std::uint32_t tensor, const TensorBytes& made) {
+    if (!made.used_as || *made.used_as == made.dtype) {
+      return;
+    }
+    for (LoadCall& call : calls_) {
+      if (call.kind == LoadCall::Kind::kAllocate && call.tensor == tensor) {
+        call.converted_at_first_use =
+            bytes_of(*made.used_as, made.bytes.count() * 8 / bits_of(made.dtype));
+      }
+    }
+  }
   std::vector<LoadCall> take() { return std::move(calls_); }
 
  private:
@@ -19,21 +31,51 @@ class Sequence {
   std::uint32_t next_ = 0;
 };
 
-void allocate_rope_table(Sequence& calls, const TensorBytes& table) {
-  const std::int64_t elements = table.bytes.count() * 8 / bits_of(table.dtype);
+// Angles, cosines and sines in fp32, then both side by side.
+std::uint32_t compute_rope_table(Sequence& calls, std::int64_t elements, bool scaled,
+                                 WeightLeaf leaf) {
   const Bytes half = bytes_of(DType::kFloat32, elements / 2);
-  const std::uint32_t angles = calls.allocate(half, table.leaf);
-  const std::uint32_t cosines = calls.allocate(half, table.leaf);
-  const std::uint32_t sines = calls.allocate(half, table.leaf);
-  const std::uint32_t both = calls.allocate(half * 2, table.leaf);
-  calls.free(sines);
-  calls.free(cosines);
+  const std::uint32_t angles = calls.allocate(half, leaf);
+  const auto one = [&] {
+    const std::uint32_t plain = calls.allocate(half, leaf);
+    if (!scaled) {
+      return plain;
+    }
+    const std::uint32_t multiplied = calls.allocate(half, leaf);
+    calls.free(plain);
+    return multiplied;
+  };
+  const std::uint32_t cosines = one();
+  const std::uint32_t sines = one();
+  const std::uint32_t both = calls.allocate(half * 2, leaf);
   calls.free(angles);
-  if (table.dtype == DType::kFloat32) {
-    return;  // nothing to convert: this is the table
+  calls.free(cosines);
+  calls.free(sines);
+  return both;
+}
+
+std::uint32_t convert(Sequence& calls, std::uint32_t table, Bytes bytes, WeightLeaf leaf) {
+  const std::uint32_t converted = calls.allocate(bytes, leaf);
+  calls.free(table);
+  return converted;
+}
+
+void allocate_rope_table(Sequence& calls, const TensorBytes& table) {
+  const auto computed = [&](Bytes bytes) {
+    const std::int64_t elements = bytes.count() * 8 / bits_of(table.dtype);
+    const std::uint32_t made =
+        compute_rope_table(calls, elements, table.rope_table != RopeTable::kPlain, table.leaf);
+    return table.dtype == DType::kFloat32 ? made : convert(calls, made, bytes, table.leaf);
+  };
+  if (table.rope_table != RopeTable::kTwo) {
+    calls.use_as(computed(table.bytes), table);
+    return;
   }
-  calls.allocate(table.bytes, table.leaf);
-  calls.free(both);
+  const std::uint32_t shorter = computed(table.short_table);
+  const std::uint32_t longer = computed(table.bytes - table.short_table);
+  calls.use_as(calls.allocate(table.bytes, table.leaf), table);
+  calls.free(shorter);
+  calls.free(longer);
 }
 
 // Layer by layer the kernel's layout of the experts is made; what it replaces goes after both
@@ -211,7 +253,7 @@ std::vector<LoadCall> load_sequence(const RankWeights& weights) {
       end_layer();
       layer = tensor.layer;
     }
-    if (tensor.rope_table) {
+    if (tensor.rope_table != RopeTable::kNone) {
       allocate_rope_table(calls, tensor);
     } else if (tensor.on_host) {
       moving.push_back(calls.allocate(tensor.bytes, tensor.leaf));

@@ -386,7 +386,22 @@ class RankBuilder {
         rope.interleaved ? rope.table_rows / kMultimodalRopeFactor * plan_.interleaved_rope_factor
                          : rope.table_rows;
     const Bytes bytes = bytes_of(dtype, rows * rope.rotary_dim);
-    push({tensor.name, {}, layer, tensor.leaf, dtype, bytes, true});
+    TensorBytes table{.name = tensor.name,
+                      .layer = layer,
+                      .leaf = tensor.leaf,
+                      .dtype = dtype,
+                      .bytes = bytes,
+                      .rope_table = RopeTable::kPlain};
+    if (rope.type == "yarn" || rope.type == "deepseek_yarn") {
+      table.rope_table = RopeTable::kScaled;
+    } else if (rope.type == "longrope") {
+      table.rope_table = RopeTable::kTwo;
+      table.short_table = bytes_of(dtype, (rows - rope.max_position) * rope.rotary_dim);
+    }
+    if (rope.fp32_table) {
+      table.used_as = dtype_;
+    }
+    push(table);
   }
 
   void push(TensorBytes tensor) {

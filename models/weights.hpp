@@ -126,6 +126,14 @@ struct LayerRange {
 // does not add up.
 LayerRange stage_layers(const ModelSpec& spec, const ShardPlan& plan);
 
+// How the table of a rope is computed (vLLM rotary_embedding/*).
+enum class RopeTable : std::uint8_t {
+  kNone,
+  kPlain,
+  kScaled,  // cosines and sines are multiplied afterwards (YaRN)
+  kTwo,     // likewise, a short table and a long one, then joined (LongRoPE)
+};
+
 struct TensorBytes {
   std::string_view name;         // as TensorSpec::name
   std::string_view suffix = {};  // of what belongs to a quantised tensor: "_scale" …
@@ -133,7 +141,10 @@ struct TensorBytes {
   WeightLeaf leaf = WeightLeaf::kWeights;
   DType dtype = DType::kBFloat16;
   Bytes bytes;  // requested size; the allocator rounds it up to 512 B and more
-  bool rope_table = false;
+  RopeTable rope_table = RopeTable::kNone;
+  Bytes short_table = {};  // of two: the first
+  // Kept in fp32 until it is used first, then in this dtype.
+  std::optional<DType> used_as = std::nullopt;
   // A kernel's own layout replaces the tensor after loading (MXFP4 experts, converted AWQ): its
   // size until then; 0: made only then.
   std::optional<Bytes> created = std::nullopt;

@@ -84,7 +84,8 @@ NemotronSizes read_nemotron(const Config& config, ModelSpec& spec, const std::st
   sizes.mamba.kernel = config.class_default({"conv_kernel"}, 4, {1, 64});
   sizes.mamba.conv_bias = config.flag("use_conv_bias", true);
   sizes.mamba.projection_bias = config.flag("use_bias") || config.flag("mamba_proj_bias");
-  sizes.mamba.state_dtype = read_state_dtype(config);
+  // The class default of mamba_ssm_cache_dtype.
+  sizes.mamba.state_dtype = read_state_dtype(config).value_or(DType::kFloat32);
   sizes.mlp_bias = config.flag("mlp_bias");
   sizes.attention_bias = config.flag("attention_bias");
   if (blocks.find('E') != std::string::npos) {

@@ -68,7 +68,7 @@ void add_choice_buffer(ModelSpec& spec, std::int64_t chosen) {
 }
 
 void add_mla(const ModelSpec& spec, LayerSpec& layer, std::int64_t heads, const MlaSpec& mla,
-             int rope, std::string_view gate) {
+             int rope, std::string_view gate, bool joins) {
   AttentionSpec& attention = layer.attention;
   attention.kind = AttentionKind::kMla;
   attention.heads = heads;
@@ -80,7 +80,19 @@ void add_mla(const ModelSpec& spec, LayerSpec& layer, std::int64_t heads, const 
   std::vector<TensorSpec>& tensors = layer.tensors;
   const Extent latent{.size = mla.kv_lora_rank + mla.rope_dim};
   const Extent query{heads, mla.nope_dim + mla.rope_dim, Split::kEven};
-  if (mla.q_lora_rank > 0) {
+  const auto down = [&](std::string_view name, Extent rows) {
+    add_linear(tensors,
+               {.weight = name, .bias = {}, .rows = {rows}, .columns = {.size = spec.hidden}});
+  };
+  if (mla.q_lora_rank > 0 && !joins) {
+    down("self_attn.q_a_proj.weight", {.size = mla.q_lora_rank});
+    add_norm(tensors, "self_attn.q_a_layernorm.weight", mla.q_lora_rank);
+    add_linear(tensors, {.weight = "self_attn.q_b_proj.weight",
+                         .bias = {},
+                         .rows = {query},
+                         .columns = {.size = mla.q_lora_rank}});
+    down("self_attn.kv_a_proj_with_mqa.weight", latent);
+  } else if (mla.q_lora_rank > 0) {
     add_linear(tensors, {.weight = "self_attn.fused_qkv_a_proj.weight",
                          .bias = {},
                          .rows = {{.size = mla.q_lora_rank}, latent},
@@ -91,10 +103,7 @@ void add_mla(const ModelSpec& spec, LayerSpec& layer, std::int64_t heads, const 
                          .rows = {query},
                          .columns = {.size = mla.q_lora_rank}});
   } else {
-    add_linear(tensors, {.weight = "self_attn.kv_a_proj_with_mqa.weight",
-                         .bias = {},
-                         .rows = {latent},
-                         .columns = {.size = spec.hidden}});
+    down("self_attn.kv_a_proj_with_mqa.weight", latent);
     add_linear(tensors, {.weight = "self_attn.q_proj.weight",
                          .bias = {},
                          .rows = {query},
@@ -282,7 +291,7 @@ void build_minicpm3(const Config& config, ModelSpec& spec) {
   const std::int64_t width = config.required({"intermediate_size"}, {1, kMostWidth});
   const auto make = [&](int /*variant*/) {
     LayerSpec layer;
-    add_mla(spec, layer, sizes.heads, sizes.mla, rope);
+    add_mla(spec, layer, sizes.heads, sizes.mla, rope, {}, false);
     add_ffn(spec, layer, FfnKind::kGated, width);
     add_two_norms(spec, layer);
     return layer;

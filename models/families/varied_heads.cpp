@@ -89,7 +89,6 @@ void build_mimo_v2(const Config& config, ModelSpec& spec) {
   moe.shared_width = moe.expert_width * config.plain({"n_shared_experts"}, 0, {0, 1024});
   AttentionStyle style;
   style.qkv_bias = config.flag("attention_bias");
-  style.output_quantisable = false;
   const auto make = [&](int variant) {
     LayerSpec layer;
     add_attention(spec, layer, (variant & kSliding) != 0 ? sliding : full, style);
@@ -105,6 +104,7 @@ void build_mimo_v2(const Config& config, ModelSpec& spec) {
       },
       make);
   add_embedding_and_head(spec);
+  style.output_quantisable = false;  // in draft layers, whatever the checkpoint says
   LayerSpec draft = make(kSliding);
   start_draft(spec, draft);
   finish_drafts(spec, std::move(draft), kMimoDrafts, {});

@@ -26,20 +26,24 @@ Pieces pieces_of(const ExpertShape& shape, ExpertKernel kernel) {
   const std::int64_t n = routed_rows(shape);
   const std::int64_t hidden = shape.hidden;
   const std::int64_t width = shape.width;
+  const std::int64_t first = shape.gated ? 2 * width : width;
+  const std::string first_or_hidden = shape.gated ? "max(2I, H)" : "max(I, H)";
   switch (kernel) {
     case ExpertKernel::kTriton:
-    case ExpertKernel::kMarlin:
+      return {product(n, std::max(width, hidden)), "n x max(I, H)",
+              product(n, std::max(first, hidden)), "n x " + first_or_hidden};
+    case ExpertKernel::kMarlin:  // counts a gate always
       return {product(n, std::max(width, hidden)), "n x max(I, H)",
               product(n, std::max(2 * width, hidden)), "n x max(2I, H)"};
     case ExpertKernel::kDeepGemm: {
       const std::int64_t rows = deep_gemm_rows(shape, kDeepGemmAlignment);
       // fp8 rows, counted in elements of the activation type.
       return {div_ceil(product(rows, std::max(width, hidden)), shape.element_bytes),
-              "up(n + E_l x 127, 128) x max(I, H) fp8", product(rows, std::max(2 * width, hidden)),
-              "up(n + E_l x 127, 128) x max(2I, H)"};
+              "up(n + E_l x 127, 128) x max(I, H) fp8", product(rows, std::max(first, hidden)),
+              "up(n + E_l x 127, 128) x " + first_or_hidden};
     }
     case ExpertKernel::kCutlassFp8:
-      return {product(n, std::max(2 * width, hidden)), "n x max(2I, H)",
+      return {product(n, std::max(first, hidden)), "n x " + first_or_hidden,
               product(n, std::max(width, hidden)), "n x max(I, H)"};
     case ExpertKernel::kCutlassFp4:
       return {product(n, std::max(4 * width, hidden)), "n x max(4I, H)", product(n, 2 * width),

@@ -26,6 +26,12 @@ std::string launch_line(const Json& recorded) {
   for (const auto& [name, value] : recorded.at("env").items()) {
     line += name + "='" + (value.is_string() ? value.get<std::string>() : value.dump()) + "' ";
   }
+  // Pipelines were started rank by rank ("external_launcher"), which the second runner cannot do.
+  const Json runner = recorded.at("engine_report").value("runner", Json());
+  if (runner.is_string() &&
+      runner.get<std::string>().rfind("vllm.v1.worker.gpu_model_runner", 0) == 0) {
+    line += "VLLM_USE_V2_MODEL_RUNNER=0 ";
+  }
   // The recordings run without asynchronous scheduling.
   line += "vllm serve model --no-async-scheduling";
   for (const auto& [name, value] : recorded.at("launch").items()) {

@@ -31,11 +31,11 @@ class Builder {
       if (tensor.suffix == ".absorbed") {
         continue;  // made afterwards, in two parts
       }
-      if (tensor.rope_table && has_rope_tables) {
+      if (tensor.rope_table != models::RopeTable::kNone && has_rope_tables) {
         const int rope = next_rope < ropes.size() ? ropes[next_rope] : -1;
         ++next_rope;
         add_rope_table(tensor, rope);
-      } else if (!tensor.rope_table) {
+      } else if (tensor.rope_table == models::RopeTable::kNone) {
         const Bytes bytes = created_bytes(tensor);
         if (bytes == Bytes{0}) {
           continue;  // made by a kernel's own layout
@@ -144,10 +144,10 @@ class Builder {
         add(tensor.bytes, ledger_leaf(tensor.leaf));
         continue;
       }
-      while (at < tensors.size() && tensors[at].rope_table) {
+      while (at < tensors.size() && tensors[at].rope_table != models::RopeTable::kNone) {
         ++at;
       }
-      if (tensor.rope_table) {
+      if (tensor.rope_table != models::RopeTable::kNone) {
         continue;
       }
       const auto own = std::find_if(created_.begin(), created_.end(), [&](const Created& one) {
@@ -311,7 +311,8 @@ LoadSequence draft_sequence(const Deployment& deployment, int stage) {
   plan.draft = true;
   std::uint32_t next = 0;
   for (const TensorBytes& tensor : models::weights_on_rank(*deployment.model, plan).tensors) {
-    if (tensor.layer >= deployment.model->layer_count() && !tensor.rope_table) {
+    if (tensor.layer >= deployment.model->layer_count() &&
+        tensor.rope_table == models::RopeTable::kNone) {
       out.steps.push_back(
           {LoadStep::Kind::kAllocate, next++, tensor.bytes, ledger_leaf(tensor.leaf)});
     }

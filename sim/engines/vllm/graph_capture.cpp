@@ -200,7 +200,8 @@ Bytes GraphCapture::driver_of(const CapturePrograms::Mode& mode) {
 
 bool GraphCapture::warm_up(const opgraph::Program& program, std::int64_t size) {
   const auto nothing = [](opgraph::OpId /*op*/) {};
-  return !run_program(program, decode_shape(size), "capture", memory_, nothing, nothing);
+  return !run_program(program, decode_shape(size), "capture", memory_, nothing, nothing,
+                      stream_is_new_ ? &made_for_stream_ : nullptr);
 }
 
 // cuBLAS' for the stream; the second runner's trial drops it with its graphs.
@@ -306,6 +307,15 @@ void GraphCapture::release() {
       made->reset();
     }
   }
+  // PyTorch 2.14: with a graph goes the cuBLAS workspace of the stream it was captured on.
+  if (deployment_.rules.graphs_own_workspace) {
+    for (const CardMemory::Tensor& tensor : made_for_stream_) {
+      if (tensor.leaf == Leaf::kWorkspaceGemm) {
+        memory_.free(tensor);
+      }
+    }
+  }
+  made_for_stream_.clear();
   memory_.release_graphs();
   memory_.empty_cache();
 }

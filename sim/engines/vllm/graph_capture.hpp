@@ -96,6 +96,7 @@ class GraphCapture {
   bool stream_is_new_ = true;
   std::optional<CardMemory::Tensor> stream_workspace_;
   std::optional<CardMemory::Tensor> static_output_;
+  std::vector<CardMemory::Tensor> made_for_stream_;  // by its first run, and kept
   std::vector<CapturedGraph> captured_;
   Bytes driver_exact_;  // of the graphs so far, before it is rounded to the driver's units
 };

@@ -12,8 +12,10 @@ bool among(std::string_view family, const std::array<std::string_view, N>& famil
 }
 
 // Model files whose MLP assigns gate_up, activation and output to one variable.
-constexpr std::array<std::string_view, 8> kOneVariableMlp = {
-    "llama", "mistral", "glm", "glm4", "aquila", "internlm3", "xverse", "minicpm3"};
+constexpr std::array<std::string_view, 17> kOneVariableMlp = {
+    "llama",    "llama4", "mistral", "glm",       "glm4",      "glm4v",
+    "chatglm",  "aquila", "xverse",  "phi3",      "internlm",  "internlm3",
+    "minicpm3", "jamba",  "decilm",  "falcon_h1", "nemotron_h"};
 constexpr std::array<std::string_view, 2> kSandwich = {"gemma2", "gemma3"};
 constexpr std::array<std::string_view, 2> kPostNorm = {"olmo2", "olmo3"};
 constexpr std::array<std::string_view, 4> kScaled = {"granite", "granite_hybrid", "minicpm",

@@ -14,10 +14,12 @@ namespace oomcast::vllm {
 
 // Calls before_op(OpId) before an op's tensors are made and after_made(OpId) when they are. Returns
 // the leaf of the tensor for which memory ran out, with which it ends (the card's message tells).
+// What stays afterwards is added to `kept`, if given.
 template <typename BeforeOp, typename AfterMade>
 std::optional<Leaf> run_program(const opgraph::Program& program, const opgraph::StepShape& shape,
                                 std::string_view phase, CardMemory& memory, BeforeOp before_op,
-                                AfterMade after_made) {
+                                AfterMade after_made,
+                                std::vector<CardMemory::Tensor>* kept = nullptr) {
   const opgraph::OpGraph& graph = program.graph();
   std::vector<CardMemory::Tensor> live(graph.tensor_count());
   std::uint32_t index = 0;
@@ -32,6 +34,9 @@ std::optional<Leaf> run_program(const opgraph::Program& program, const opgraph::
         return tensor.leaf;
       }
       live[index_of(id)] = *made;
+      if (tensor.kept && kept != nullptr) {
+        kept->push_back(*made);
+      }
     }
     after_made(op);
     for (const opgraph::TensorId id : step.freed) {

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "sim/core/error.hpp"
 #include "sim/engines/environment.hpp"
@@ -121,6 +122,7 @@ Bytes expert_workspace(const Deployment& deployment, const FfnSpec& ffn, Tokens 
   shape.local_experts = div_ceil(shape.experts, deployment.ep);
   shape.hidden = deployment.model->hidden;
   shape.width = deployment.ep > 1 ? ffn.expert_width : div_ceil(ffn.expert_width, deployment.tp);
+  shape.gated = ffn.gated;
   shape.element_bytes = element_bytes(deployment);
   if (exchange.kind == Exchange::kBatched) {
     return device_bytes(kernels::vllm_batched_expert_workspace(shape, exchange.shape.tokens,
@@ -169,6 +171,48 @@ Bytes indexer_logits(const Deployment& deployment) {
                     .value_or(kUsual);
 }
 
+std::vector<opgraph::TensorInfo> delta_net_buffers(const Deployment& deployment,
+                                                   const models::StateSpec& state) {
+  const std::int64_t heads = div_ceil(state.heads, deployment.tp);
+  const Bytes states = models::bytes_of(
+      DType::kFloat32, detail::checked_mul(heads, state.head_rows * state.head_columns));
+  std::vector<opgraph::TensorInfo> buffers;
+  const auto add = [&](const char* name, const char* formula, Bytes bytes) {
+    opgraph::TensorInfo buffer{name, formula, Leaf::kWorkspaceAttention,
+                               opgraph::Affine::fixed(bytes)};
+    buffer.kept = true;
+    buffers.push_back(std::move(buffer));
+  };
+  // A larger workspace of the experts serves as well.
+  const Bytes checkpoints = deployment.checkpoints_prefills()
+                                ? states * div_ceil(deployment.max_num_batched_tokens.count(),
+                                                    deployment.block_size.count())
+                                : Bytes{0};
+  Bytes experts;
+  for (int i = 0; i < deployment.model->layer_count(); ++i) {
+    const FfnSpec& ffn = deployment.model->layer(i).ffn;
+    if (ffn.kind == models::FfnKind::kMoe) {
+      experts = expert_workspace(deployment, ffn, deployment.max_num_batched_tokens);
+      break;
+    }
+  }
+  if (checkpoints > experts) {
+    add("states at checkpoints", "ceil(T/block) x heads x rows x columns x 4", checkpoints);
+  }
+  // FlashInfer's own, for a first run of one chunk (gdn_kernels/delta_rule_dsl).
+  constexpr std::int64_t kChunk = 64;
+  constexpr std::int64_t kPerProcessor = 128;
+  add("delta net's chunk", "heads x 64 x 64 x b",
+      Bytes{heads * kChunk * kChunk * element_bytes(deployment)});
+  for (const char* name : {"delta net's keys", "delta net's values", "delta net's states"}) {
+    add(name, "heads x rows x columns x 4", states);
+  }
+  for (const char* name : {"delta net's descriptors", "delta net's descriptors, whole"}) {
+    add(name, "SMs x 128", Bytes{deployment.gpu.sm_count * kPerProcessor});
+  }
+  return buffers;
+}
+
 bool uses_cublas(const Deployment& deployment) {
   const auto& quantization = deployment.model->quantization;
   return !quantization || quantization->weight_float || quantization->weight_bits > 8;
@@ -202,39 +246,81 @@ std::int64_t mla_workspace_tokens(const Deployment& deployment) {
   return std::max(std::min(wanted, kMost), least);
 }
 
+namespace {
+
+class Buffers {
+ public:
+  void add(const char* name, const char* formula, std::int64_t bytes) {
+    tensors_.push_back({name, formula, "", Leaf::kModelBuffers, Bytes{bytes}});
+  }
+  std::vector<opgraph::LiveTensor> take() { return std::move(tensors_); }
+
+ private:
+  std::vector<opgraph::LiveTensor> tensors_;
+};
+
+}  // namespace
+
 std::vector<opgraph::LiveTensor> runner_buffers(const Deployment& deployment, StageRole role) {
   const std::int64_t tokens = deployment.max_num_batched_tokens.count();
   const std::int64_t seqs = deployment.max_num_seqs;
   const std::int64_t hidden = deployment.model->hidden;
-  const std::int64_t vocabulary = deployment.model->vocabulary;
-  std::vector<opgraph::LiveTensor> buffers;
-  const auto add = [&](const char* name, const char* formula, Leaf leaf, std::int64_t bytes) {
-    buffers.push_back({name, formula, "", leaf, Bytes{bytes}});
-  };
   const std::int64_t b = element_bytes(deployment);
-  add("input_ids, positions, request indices", "T x (4 + 8 + 8)", Leaf::kModelBuffers, tokens * 20);
+  Buffers buffers;
+  if (deployment.runner_v2) {
+    buffers.add("input_ids, positions", "T x (4 + 8)", tokens * 12);
+    buffers.add("last tokens, query starts, lengths", "N x (8 + 4 + 7 x 4)", seqs * 40);
+  } else {
+    buffers.add("input_ids, positions, request indices, places, which are tokens",
+                "T x (4 + 3 x 8 + 1)", tokens * 29);
+    buffers.add("sampling parameters, query starts, lengths", "N x (5 x 8 + 6 x 4)", seqs * 64);
+  }
   if (deployment.speculation && deployment.speculation->method != SpecDecode::Method::kNgram &&
       role.last) {
-    add("drafter's inputs and hidden states", "T x (4 + 8 + H x b)", Leaf::kModelBuffers,
-        detail::checked_mul(tokens, 12 + hidden * b));
+    buffers.add("drafter's inputs and hidden states", "T x (4 + 8 + H x b)",
+                detail::checked_mul(tokens, 12 + hidden * b));
   }
-  if (deployment.runner_v2 && !role.last) {
-    add("hidden states for the next stage", "T x H x b", Leaf::kModelBuffers,
-        detail::checked_mul(tokens, hidden) * b);
+  if (!deployment.runner_v2) {
+    buffers.add("inputs_embeds", "T x H x b", detail::checked_mul(tokens, hidden) * b);
+  } else if (!role.last) {
+    buffers.add("hidden states for the next stage", "T x H x b",
+                detail::checked_mul(tokens, hidden) * b);
   }
-  if (deployment.runner_v2 && role.last) {
-    const std::int64_t words = div_ceil(vocabulary, 32);
-    add("penalty tables", "N x V x 4 + N x ceil(V/32) x 4", Leaf::kModelBuffers,
-        detail::checked_mul(seqs * 4, vocabulary + words));
-    add("grammar bitmask", "N x ceil(V/32) x 4", Leaf::kModelBuffers, seqs * words * 4);
+  return buffers.take();
+}
+
+std::vector<opgraph::LiveTensor> sampling_states(const Deployment& deployment, StageRole role) {
+  Buffers states;
+  if (!deployment.runner_v2) {
+    return states.take();
   }
-  if (deployment.runner_v2) {
-    add("other runner tensors", "measured", Leaf::kModelBuffers,
-        deployment.rules.runner_v2_resident.count());
-  } else {
-    add("inputs_embeds", "T x H x b", Leaf::kModelBuffers, detail::checked_mul(tokens, hidden) * b);
+  const std::int64_t seqs = deployment.max_num_seqs;
+  const std::int64_t vocabulary = deployment.model->vocabulary;
+  const std::int64_t words = div_ceil(vocabulary, 32);
+  const auto& ropes = deployment.model->ropes;
+  if (std::any_of(ropes.begin(), ropes.end(),
+                  [](const models::RopeSpec& rope) { return rope.multimodal; })) {
+    states.add("multimodal positions", "3 x (T + 1) x 8",
+               24 * (deployment.max_num_batched_tokens.count() + 1));
   }
-  return buffers;
+  if (!role.last) {
+    return states.take();
+  }
+  // What a request may ask for at most (logit_bias.py, bad_words.py, logprob.py).
+  constexpr std::int64_t kTokens = 1024;
+  constexpr std::int64_t kFewTokens = 128;
+  states.add("prompt's tokens", "N x ceil(V/32) x 4", detail::checked_mul(seqs * 4, words));
+  states.add("penalty counts", "N x V x 4", detail::checked_mul(seqs * 4, vocabulary));
+  for (const char* name : {"allowed tokens", "tokens with a bias", "biases"}) {
+    states.add(name, "N x 1024 x 4", seqs * 4 * kTokens);
+  }
+  states.add("stop tokens", "N x 128 x 4", seqs * 4 * kFewTokens);
+  states.add("bad words", "N x 1024 x 4", seqs * 4 * kTokens);
+  states.add("ends of bad words", "N x 129 x 4", seqs * 4 * (kFewTokens + 1));
+  states.add("tokens with log-probabilities", "N x 128 x 4", seqs * 4 * kFewTokens);
+  states.add("rows with a grammar", "N x 4", seqs * 4);
+  states.add("grammar bitmask", "N x ceil(V/32) x 4", detail::checked_mul(seqs * 4, words));
+  return states.take();
 }
 
 std::vector<opgraph::LiveTensor> block_tables(const Deployment& deployment,

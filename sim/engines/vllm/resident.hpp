@@ -12,6 +12,7 @@
 #include "sim/engines/vllm/deployment.hpp"
 #include "sim/engines/vllm/step_program.hpp"
 #include "sim/kernels/moe.hpp"
+#include "sim/opgraph/graph.hpp"
 #include "sim/opgraph/program.hpp"
 
 namespace oomcast::vllm {
@@ -38,6 +39,10 @@ Bytes expert_workspace(const Deployment& deployment, const models::FfnSpec& ffn,
 Bytes sparse_workspace(const Deployment& deployment);
 // The indexer's largest logits, which a profile run makes.
 Bytes indexer_logits(const Deployment& deployment);
+// What FlashInfer's gated delta kernels and vLLM for them keep from their first run on: states at
+// the checkpoints of a prefill (mamba/gdn/qwen_gdn_linear_attn.py) and the kernels' workspaces.
+std::vector<opgraph::TensorInfo> delta_net_buffers(const Deployment& deployment,
+                                                   const models::StateSpec& state);
 
 // Whether the layers' matrix products go through cuBLAS; packed integer weights have own kernels.
 bool uses_cublas(const Deployment& deployment);
@@ -56,9 +61,12 @@ std::int64_t mla_workspace_tokens(const Deployment& deployment);
 // Buffers the model runner keeps from its construction on.
 std::vector<opgraph::LiveTensor> runner_buffers(const Deployment& deployment, StageRole role);
 
-// Block tables and slot mappings of all KV groups. The second runner makes them with the KV cache,
-// after the budget is fixed; the first those of a single group at its construction, and where there
-// are several, all of them before it first makes a cache (may_reinitialize_input_batch).
+// What the second runner keeps for each request's sampling parameters, made once the model is
+// loaded (v1/worker/gpu/sample/*, structured_outputs.py).
+std::vector<opgraph::LiveTensor> sampling_states(const Deployment& deployment, StageRole role);
+
+// Block tables and slot mappings of all KV groups, made with the KV cache after the budget is
+// fixed. The first runner has some from its construction on, for a layout it does not know yet.
 std::vector<opgraph::LiveTensor> block_tables(const Deployment& deployment, const KvLayout& layout);
 
 }  // namespace oomcast::vllm

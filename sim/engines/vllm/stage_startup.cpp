@@ -200,55 +200,22 @@ bool StageStartup::first_snapshot() {
 bool StageStartup::load() {
   card_.begin("load");
   if (!card_.allocate_all(runner_buffers(deployment_, state_.role)) ||
-      (!deployment_.runner_v2 && !first_block_tables())) {
+      (!deployment_.runner_v2 && !make_block_tables(first_layout(), state_.first_tables))) {
     return false;
   }
   const Bytes before = card_.allocated();
-  bool loaded = false;
-  {
-    const SplitLimit limit(state_.memory.torch(), deployment_.rules.load_max_split);
-    loaded = load_weights();
-  }
+  const SplitLimit limit(state_.memory.torch(), deployment_.rules.load_max_split);
+  bool loaded = load_weights();
   state_.memory.empty_cache();
   const Bytes residual = deployment_.assumed.residuals.load;
   loaded =
       loaded && card_.outside(Leaf::kModelBuffers, Backing::kDriver, std::max(Bytes{0}, residual));
   // The engine's log counts blocks.
   state_.weights = card_.allocated() - before + residual;
+  loaded = loaded && card_.allocate_all(sampling_states(deployment_, state_.role));
   // Made once the model is there (prepare_communication_buffer_for_model).
   return loaded && card_.outside_all(Leaf::kCommExpert, deployment_.exchange.buffers) &&
          card_.end();
-}
-
-bool StageStartup::first_block_tables() {
-  KvLayout one = state_.kv;
-  if (one.groups.size() > 1) {
-    one.groups.resize(1);
-    one.groups.front().group.block_size = deployment_.block_size;
-  }
-  for (const opgraph::LiveTensor& table : block_tables(deployment_, one)) {
-    const auto made = card_.make(table.leaf, table.bytes);
-    if (!made) {
-      return false;
-    }
-    state_.first_block_tables.push_back(*made);
-  }
-  return true;
-}
-
-// The new tables are there before the first ones go.
-bool StageStartup::group_block_tables() {
-  if (state_.kv.groups.size() < 2 || state_.first_block_tables.empty()) {
-    return true;
-  }
-  if (!card_.allocate_all(block_tables(deployment_, state_.kv))) {
-    return false;
-  }
-  for (const CardMemory::Tensor& table : state_.first_block_tables) {
-    state_.memory.free(table);
-  }
-  state_.first_block_tables.clear();
-  return true;
 }
 
 bool StageStartup::load_weights() {
@@ -287,7 +254,26 @@ bool StageStartup::make_tensors(const models::RankWeights& weights) {
       return false;
     }
     tensors.push_back(*made);
+    if (call.converted_at_first_use > Bytes{0}) {
+      unconverted_.emplace_back(*made, call.converted_at_first_use);
+    }
   }
+  return true;
+}
+
+// Tables in another dtype than the model's are replaced when it runs first; compiled code keeps
+// them (rotary_embedding/base.py).
+bool StageStartup::convert_tables() {
+  if (!deployment_.enforce_eager) {
+    return true;
+  }
+  for (const auto& [table, bytes] : unconverted_) {
+    if (!card_.allocate(table.leaf, bytes)) {
+      return false;
+    }
+    state_.memory.free(table);
+  }
+  unconverted_.clear();
   return true;
 }
 
@@ -326,7 +312,8 @@ bool StageStartup::profile() {
 
 bool StageStartup::run_profile(const opgraph::StepShape& shape) {
   const SplitLimit limit(state_.memory.torch(), deployment_.rules.profile_max_split);
-  return run(opgraph::Program(compile_graph(deployment_, state_.role)), shape) &&
+  return convert_tables() &&
+         run(opgraph::Program(compile_graph(deployment_, state_.role)), shape) &&
          run(opgraph::Program(
                  step_graph(deployment_, state_.stage, profile_kind(deployment_, state_.role))),
              shape);
@@ -348,7 +335,8 @@ bool StageStartup::trial_capture() {
   if (!deployment_.rules.graph_estimate_possible || deployment_.capture_sizes.empty()) {
     return true;
   }
-  if (!group_block_tables()) {
+  if (deployment_.runner_v2 ? !make_block_tables(state_.kv, state_.first_tables)
+                            : !replace_block_tables()) {
     return false;
   }
   GraphCapture& trial = graphs();
@@ -359,6 +347,29 @@ bool StageStartup::trial_capture() {
   }
   state_.graph_estimate = trial.estimate();
   trial.release();
+  return true;
+}
+
+// The first runner's tables before the model is there: one group, of the block size asked for.
+KvLayout StageStartup::first_layout() const {
+  constexpr Tokens kUsual{16};
+  KvLayout layout;
+  KvGroupLayout group;
+  group.group.block_size =
+      Tokens{deployment_.launch.integer("block-size").value_or(kUsual.count())};
+  layout.groups.push_back(group);
+  return layout;
+}
+
+bool StageStartup::make_block_tables(const KvLayout& layout,
+                                     std::vector<CardMemory::Tensor>& tables) {
+  for (const opgraph::LiveTensor& table : block_tables(deployment_, layout)) {
+    const auto made = card_.make(table.leaf, table.bytes);
+    if (!made) {
+      return false;
+    }
+    tables.push_back(*made);
+  }
   return true;
 }
 
@@ -425,9 +436,28 @@ bool StageStartup::budget() {
   return true;
 }
 
+// Where the tables made before do not fit the groups, others take their place.
+bool StageStartup::replace_block_tables() {
+  const auto& groups = state_.kv.groups;
+  const bool fit = groups.size() == 1 && groups.front().group.block_size ==
+                                             first_layout().groups.front().group.block_size;
+  if (!deployment_.runner_v2 && (fit || state_.first_tables.empty())) {
+    return true;
+  }
+  std::vector<CardMemory::Tensor> tables;
+  if (!make_block_tables(state_.kv, tables)) {
+    return false;
+  }
+  for (const CardMemory::Tensor& table : state_.first_tables) {
+    state_.memory.free(table);
+  }
+  state_.first_tables.clear();
+  return true;
+}
+
 bool StageStartup::kv(Blocks blocks) {
   card_.begin("kv");
-  if (!group_block_tables()) {
+  if (!deployment_.runner_v2 && !replace_block_tables()) {
     return false;
   }
   // One tensor per member of a group; the second runner makes one for all.
@@ -454,7 +484,7 @@ bool StageStartup::kv(Blocks blocks) {
                            host->rank_bytes(), Lifetime::kPersistent, Backing::kPinnedHost}})) {
     return false;
   }
-  return (!deployment_.runner_v2 || card_.allocate_all(block_tables(deployment_, state_.kv))) &&
+  return (!deployment_.runner_v2 || replace_block_tables()) &&
          card_.allocate(Leaf::kWorkspaceAttention, attention_workspace(deployment_)) && card_.end();
 }
 

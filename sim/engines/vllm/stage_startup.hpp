@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sim/engines/rank_state.hpp"
@@ -55,10 +56,12 @@ class StageStartup {
   bool ready();
 
   // Pieces of phases.
-  bool first_block_tables();
-  bool group_block_tables();
   bool load_weights();
   bool make_tensors(const models::RankWeights& weights);
+  bool convert_tables();
+  [[nodiscard]] KvLayout first_layout() const;
+  bool make_block_tables(const KvLayout& layout, std::vector<CardMemory::Tensor>& tables);
+  bool replace_block_tables();
   bool run_profile(const opgraph::StepShape& shape);
   GraphCapture& graphs();
   bool trial_capture();
@@ -79,6 +82,7 @@ class StageStartup {
   Bytes free_at_snapshot_;
   Bytes allocated_at_profile_;
   Bytes highest_allocated_;
+  std::vector<std::pair<CardMemory::Tensor, Bytes>> unconverted_;  // and their bytes to be
   bool profiling_ = false;
 };
 

@@ -17,8 +17,6 @@ struct StageState : RankState {
   int stage = 0;
   StageRole role;
   KvLayout kv;
-  // Of the first runner, until the groups are known: those of one group.
-  std::vector<CardMemory::Tensor> first_block_tables;
 
   // Measurements of the startup.
   Bytes requested;
@@ -30,9 +28,10 @@ struct StageState : RankState {
   Bytes available_kv;
   std::optional<Bytes> kv_needed;  // by one request, where it was too much
   std::optional<Tokens> longest_that_fits;
-  std::optional<Blocks> state_blocks;  // where they were too few
-  Bytes graph_estimate;                // what the version's trial capture makes of it
-  Bytes capture_drop;                  // free memory lost during capture
+  std::optional<Blocks> state_blocks;            // where they were too few
+  Bytes graph_estimate;                          // what the version's trial capture makes of it
+  Bytes capture_drop;                            // free memory lost during capture
+  std::vector<CardMemory::Tensor> first_tables;  // block tables until the groups' own are made
 };
 
 }  // namespace oomcast::vllm

@@ -74,6 +74,7 @@ StartupRules read_rules(const Version& version) {
   rules.flashinfer_ropes = read.boolean("flashinfer_ropes");
   rules.flashinfer_mla_workspace = kMiB * read.integer("flashinfer_mla_workspace_mib");
   rules.indexer_rope = read.boolean("indexer_rope");
+  rules.sparse_attention_is_absorbed = read.boolean("sparse_attention_is_absorbed");
   rules.indexer_key_in_16_bits = read.boolean("indexer_key_in_16_bits");
   rules.indexer_keeps_places = read.boolean("indexer_keeps_places");
   rules.fp4_triton_compute = static_cast<int>(read.integer("fp4_triton_compute"));
@@ -84,6 +85,7 @@ StartupRules read_rules(const Version& version) {
   rules.load_max_split = kMiB * read.integer("load_max_split_mib");
   rules.profile_max_split = kMiB * read.integer("profile_max_split_mib");
   rules.torch = read.version("torch");
+  rules.graphs_own_workspace = read.boolean("graphs_own_workspace");
 
   auto& notes = rules.provenance;
   rules.non_torch_single = kMiB * read.measured("non_torch_single_mib", notes);
@@ -95,8 +97,6 @@ StartupRules read_rules(const Version& version) {
   rules.graph_nodes_per_layer_full = read.measured("graph_nodes_per_layer_full", notes);
   rules.graph_nodes_per_mixture = read.measured("graph_nodes_per_mixture", notes);
   rules.graph_nodes_per_piece = read.measured("graph_nodes_per_piece", notes);
-  rules.flashinfer_delta_net = kMiB * read.measured("flashinfer_delta_net_mib", notes);
-  rules.runner_v2_resident = kMiB * read.measured("runner_v2_resident_mib", notes);
   rules.step_costs = read.step_costs();
   problems.raise_if_any();
   return rules;

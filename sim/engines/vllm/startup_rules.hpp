@@ -71,7 +71,8 @@ struct StartupRules {
   Bytes flashinfer_mla_workspace;            // made with any MLA model, whichever backend it gets
   bool indexer_rope = false;                 // as in models::IndexerStyle
   bool indexer_key_in_16_bits = false;
-  bool indexer_keeps_places = false;  // of its choice, for as many rows as decode at once
+  bool sparse_attention_is_absorbed = false;  // also where a prompt is processed
+  bool indexer_keeps_places = false;          // of its choice, for as many rows as decode at once
   // MXFP4 experts of gpt-oss: highest compute capability (major) with Triton's kernels, how their
   // layout pads, whether the scales as loaded stay; width multiple of TensorRT-LLM's kernels.
   int fp4_triton_compute = 0;
@@ -83,6 +84,7 @@ struct StartupRules {
   Bytes load_max_split;
   Bytes profile_max_split;
   Version torch;
+  bool graphs_own_workspace = false;  // a graph takes its stream's cuBLAS workspace along
 
   // Measured quantities, with the uncertainty the file states.
   Bytes non_torch_single;
@@ -94,8 +96,6 @@ struct StartupRules {
   std::int64_t graph_nodes_per_layer_full = 0;
   std::int64_t graph_nodes_per_piece = 0;
   std::int64_t graph_nodes_per_mixture = 0;  // more where experts stand for an MLP
-  Bytes runner_v2_resident;
-  Bytes flashinfer_delta_net;
 
   StepCosts step_costs;
 

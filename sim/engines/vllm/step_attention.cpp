@@ -69,13 +69,21 @@ TensorId StepBuilder::recurrent(const AttentionSpec& attention, TensorId input) 
   if (kind_.first_run && !delta_net_ran_ && deployment_.flashinfer_delta_net() &&
       attention.kind == AttentionKind::kGatedDeltaNet) {
     delta_net_ran_ = true;
-    TensorInfo workspace{"FlashInfer's delta net workspace", "measured", Leaf::kWorkspaceAttention,
-                         Affine::fixed(deployment_.rules.flashinfer_delta_net)};
-    workspace.kept = true;
-    graph_.make(op("warm-up of delta net kernels", {*projected}), std::move(workspace));
+    const OpId warm_up = op("warm-up of delta net kernels", {*projected});
+    for (opgraph::TensorInfo& buffer : delta_net_buffers(deployment_, state)) {
+      graph_.make(warm_up, std::move(buffer));
+    }
   }
   Variable out(graph_, apply("recurrent output", {*projected, *decay},
                              per_token("recurrent output", "T x values x b", values)));
+  if (attention.kind == AttentionKind::kMamba2 && state.groups > 1 && !compiled()) {
+    // The fused norm knows one group only; else PyTorch's operators work in fp32 (mamba_mixer2.py).
+    const OpId gate = op("norm of groups with gate", {input, *out, *projected});
+    for (const char* name : {"gated output in fp32", "normed groups in fp32"}) {
+      graph_.make(gate, per_token_bytes(name, "T x values x 4", Bytes{4} * values,
+                                        Leaf::kRuntimeIntermediates));
+    }
+  }
   out = apply("norm with gate", {*out, *projected},
               per_token("normed output", "T x values x b", values));
   const TensorId partial = linear("out_proj", *out, values,
@@ -178,6 +186,11 @@ void StepBuilder::mla_kernel(const AttentionSpec& attention, TensorId out) {
     make_split_buffers(kernel, attention);
     return;
   }
+  if (kind_.attention == AttentionRun::kSkipped && sizes.indexer_heads > 0 &&
+      deployment_.rules.sparse_attention_is_absorbed) {
+    profiled_sparse_attention(attention, out);
+    return;
+  }
   if (kind_.attention == AttentionRun::kSkipped) {
     // Stands for the largest up-projection of cached context that chunked prefill makes.
     const OpId kernel = kernel_op("attention, profiled", {out});
@@ -199,6 +212,32 @@ void StepBuilder::mla_kernel(const AttentionSpec& attention, TensorId out) {
                                 Leaf::kWorkspaceAttention));
   graph_.make(kernel, per_token_bytes("softmax statistics", "T x heads x 4", Bytes{4} * heads,
                                       Leaf::kWorkspaceAttention));
+}
+
+// Every token attends to the chosen latents with absorbed queries; the indexer's scores are made as
+// large as they may get (models/deepseek_v32/attention.py, layers/sparse_attn_indexer.py). It
+// works on a stream of its own, which gets a cuBLAS workspace.
+void StepBuilder::profiled_sparse_attention(const AttentionSpec& attention, TensorId out) {
+  constexpr Bytes kMostScores = kMiB * 512;  // VLLM_SPARSE_INDEXER_MAX_LOGITS_MB
+  const models::MlaSpec& sizes = attention.mla;
+  const std::int64_t heads = local(attention.heads);
+  const std::int64_t chooser = sizes.indexer_heads * sizes.indexer_dim;
+  const OpId kernel = kernel_op("sparse attention, profiled", {out});
+  if (kind_.first_run && !indexer_ran_) {
+    indexer_ran_ = true;
+    TensorInfo workspace{"cuBLAS workspace of the indexer's stream", "by GPU generation",
+                         Leaf::kWorkspaceGemm, Affine::fixed(deployment_.cublas_workspace)};
+    workspace.kept = true;
+    graph_.make(kernel, std::move(workspace));
+  }
+  graph_.make(kernel, per_token("absorbed q", "T x heads x (kv_rank + rope) x b",
+                                heads * (sizes.kv_lora_rank + sizes.rope_dim),
+                                Leaf::kRuntimeIntermediates));
+  graph_.make(kernel,
+              per_token_bytes("indexer's q", "T x heads x dim x (b + 1)",
+                              (element_ + Bytes{1}) * chooser, Leaf::kRuntimeIntermediates));
+  graph_.make(kernel, {"indexer's scores", "512 MiB", Leaf::kWorkspaceAttention,
+                       Affine::fixed(kMostScores)});
 }
 
 }  // namespace oomcast::vllm

@@ -191,6 +191,7 @@ class StepBuilder {
   void attention_beside_graphs(const AttentionSpec& attention);
   TensorId mla(const AttentionSpec& attention, TensorId input);
   void mla_kernel(const AttentionSpec& attention, TensorId out);
+  void profiled_sparse_attention(const models::AttentionSpec& attention, TensorId out);
 
   // ---- residual streams
   // ------------------------------------------------------------------------------
@@ -262,6 +263,7 @@ class StepBuilder {
   bool delta_net_ran_ = false;
   std::array<bool, 4> norms_timed_{};
   Bytes made_workspace_;
+  bool indexer_ran_ = false;
   std::vector<TensorId> piece_inputs_;
   std::vector<TensorId> received_;
 };
