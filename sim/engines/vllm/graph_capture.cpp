@@ -7,7 +7,6 @@
 #include "sim/core/error.hpp"
 #include "sim/engines/startup_tag.hpp"
 #include "sim/engines/vllm/program_run.hpp"
-#include "sim/engines/vllm/resident.hpp"
 
 namespace oomcast::vllm {
 namespace {
@@ -65,7 +64,7 @@ std::string_view name_of(GraphMode mode) {
 }
 
 CapturePrograms::CapturePrograms(const Deployment& deployment, int stage)
-    : first_(capture_program(deployment, stage, beside_pieces(deployment), !deployment.runner_v2)),
+    : first_(capture_program(deployment, stage, beside_pieces(deployment), true)),
       piecewise_(capture_program(deployment, stage, beside_pieces(deployment), false)) {
   if (beside_pieces(deployment) != AttentionRun::kSplits) {
     full_.emplace(capture_program(deployment, stage, AttentionRun::kSplits, false));
@@ -168,9 +167,6 @@ bool GraphCapture::capture(const CapturePrograms::Mode& mode, std::int64_t size)
   memory_.torch().reset_peaks();
   const opgraph::Program& program = programs_.of(mode.mode);
   CapturedGraph graph{name_of(mode.mode), size, {}, driver_of(mode), {}, {}};
-  if (stream_is_new_ && !make_stream_workspace()) {
-    return false;
-  }
   if (!warm_up(stream_is_new_ ? programs_.first() : program, size)) {
     return false;
   }
@@ -202,16 +198,6 @@ bool GraphCapture::warm_up(const opgraph::Program& program, std::int64_t size) {
   const auto nothing = [](opgraph::OpId /*op*/) {};
   return !run_program(program, decode_shape(size), "capture", memory_, nothing, nothing,
                       stream_is_new_ ? &made_for_stream_ : nullptr);
-}
-
-// cuBLAS' for the stream; the second runner's trial drops it with its graphs.
-bool GraphCapture::make_stream_workspace() {
-  if (!deployment_.runner_v2 || !uses_cublas(deployment_)) {
-    return true;
-  }
-  stream_workspace_ = memory_.allocate(Leaf::kWorkspaceGemm, deployment_.cublas_workspace,
-                                       startup_tag("capture", Leaf::kWorkspaceGemm));
-  return stream_workspace_.has_value();
 }
 
 // The second runner copies the graphs' hidden states into one tensor of the largest size.
@@ -301,11 +287,9 @@ void GraphCapture::release() {
   captured_.clear();
   driver_exact_ = Bytes{0};
   stream_is_new_ = true;  // a later capture gets another stream
-  for (std::optional<CardMemory::Tensor>* made : {&stream_workspace_, &static_output_}) {
-    if (*made) {
-      memory_.free(**made);
-      made->reset();
-    }
+  if (static_output_) {
+    memory_.free(*static_output_);
+    static_output_.reset();
   }
   // PyTorch 2.14: with a graph goes the cuBLAS workspace of the stream it was captured on.
   if (deployment_.rules.graphs_own_workspace) {

@@ -30,7 +30,7 @@ class CapturePrograms {
   CapturePrograms(const Deployment& deployment, int stage);
 
   [[nodiscard]] const std::vector<Mode>& modes() const { return modes_; }
-  // The first run on a stream makes the stream's cuBLAS workspace, where the runner keeps it.
+  // The first run on a stream makes the stream's cuBLAS workspace.
   [[nodiscard]] const opgraph::Program& first() const { return first_; }
   [[nodiscard]] const opgraph::Program& of(GraphMode mode) const {
     return mode == GraphMode::kFull && full_ ? *full_ : piecewise_;
@@ -83,7 +83,6 @@ class GraphCapture {
   bool capture(const CapturePrograms::Mode& mode, std::int64_t size);
   Bytes driver_of(const CapturePrograms::Mode& mode);
   bool warm_up(const opgraph::Program& program, std::int64_t size);
-  bool make_stream_workspace();
   bool make_static_output(std::int64_t size);
   bool record(GraphMode mode, const opgraph::Program& program, std::int64_t size);
   [[nodiscard]] Bytes residual(std::size_t graphs) const;
@@ -94,7 +93,6 @@ class GraphCapture {
   const CaptureEffects* known_;
   bool from_memory_ = false;  // the last run was
   bool stream_is_new_ = true;
-  std::optional<CardMemory::Tensor> stream_workspace_;
   std::optional<CardMemory::Tensor> static_output_;
   std::vector<CardMemory::Tensor> made_for_stream_;  // by its first run, and kept
   std::vector<CapturedGraph> captured_;
