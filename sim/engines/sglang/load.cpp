@@ -44,6 +44,9 @@ class Builder {
         if (const Bytes unused = unused_zero_points(deployment_, tensor); unused > Bytes{0}) {
           created_.back().unused = add(unused, Leaf::kModelScales);
         }
+        if (const Bytes unread = unread_scales(deployment_, stage_, tensor); unread > Bytes{0}) {
+          add(unread, Leaf::kModelScales);
+        }
       }
     }
     if (deployment_.dummy_weights) {

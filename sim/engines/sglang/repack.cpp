@@ -111,6 +111,31 @@ Bytes unused_zero_points(const Deployment& deployment, const TensorBytes& scale)
              : Bytes{0};
 }
 
+Bytes unread_scales(const Deployment& deployment, int stage, const TensorBytes& scale) {
+  constexpr int kBlackwell = 10;
+  constexpr std::int64_t kGroup = 16;
+  constexpr std::int64_t kRows = 128;
+  constexpr std::int64_t kColumns = 4;
+  const bool up = scale.name == "mlp.experts.w13.weight";
+  if (!deployment.rules.unread_scales || deployment.gpu.compute_major >= kBlackwell ||
+      !deployment.model->quantization || deployment.model->quantization->method != "modelopt" ||
+      scale.dtype != models::DType::kFloat8 || (!up && scale.name != "mlp.experts.w2.weight")) {
+    return Bytes{0};
+  }
+  const models::ShardPlan plan = deployment.shard(stage);
+  const models::FfnSpec& ffn = deployment.model->layer(scale.layer).ffn;
+  const std::int64_t width = div_ceil(ffn.expert_width, plan.expert_tp.value_or(plan.tp));
+  const std::int64_t seen = ffn.latent > 0 ? ffn.latent : deployment.model->hidden;
+  const std::int64_t down_bytes = seen * (width / kGroup);
+  const std::int64_t up_rows = width * (ffn.gated ? 2 : 1);
+  const std::int64_t rows = up ? up_rows : seen;
+  const std::int64_t columns = (up ? seen : width) / kGroup;
+  const std::int64_t one = up ? up_rows * columns : down_bytes;
+  return one == 0 ? Bytes{0}
+                  : Bytes{scale.bytes.count() / one * align_up(rows, kRows) *
+                          align_up(columns, kColumns)};
+}
+
 void repack_weights(const Deployment& deployment, LoadTape& tape,
                     std::vector<LoadedTensor>& tensors) {
   const bool scales = repacks_scales(deployment);

@@ -40,6 +40,10 @@ struct LoadedTensor {
 // Zero points that symmetric GPTQ creates beside `scale` for the checkpoint alone; 0: none.
 Bytes unused_zero_points(const Deployment& deployment, const models::TensorBytes& scale);
 
+// A copy of NVFP4 experts' scales in Blackwell's order, made with them and left where Marlin's
+// kernels do not read it (layers/quantization/modelopt_quant.py); 0: none.
+Bytes unread_scales(const Deployment& deployment, int stage, const models::TensorBytes& scale);
+
 void repack_weights(const Deployment& deployment, LoadTape& tape,
                     std::vector<LoadedTensor>& tensors);
 

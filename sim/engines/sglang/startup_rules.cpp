@@ -191,6 +191,7 @@ StartupRules read_rules(const Version& version) {
   rules.copied_page_tables = read.boolean("copied_page_tables");
   rules.encoder_page_table = read.boolean("encoder_page_table");
   rules.fa3_splits_unbounded = read.boolean("fa3_splits_unbounded");
+  rules.unread_scales = read.boolean("unread_scales");
   rules.shared_expert_copies = read.boolean("shared_expert_copies");
   rules.input_registry = read.boolean("input_registry");
   rules.shared_kv_storage = read.boolean("shared_kv_storage");

@@ -126,6 +126,7 @@ struct StartupRules {
   bool copied_page_tables = false;    // fa3's, one a captured batch
   bool encoder_page_table = false;    // fa3's, whether there is an encoder or not
   bool fa3_splits_unbounded = false;  // decode batches split as one sequence alone would be
+  bool unread_scales = false;         // NVFP4 experts, Marlin: scales in another order stay
   bool shared_expert_copies = false;  // DeepSeek V3's shared expert runs as routed ones, one a rank
   bool input_registry = false;        // 48 B of inputs for each pool token
   bool shared_kv_storage = false;     // K and V of a layer are one allocation
