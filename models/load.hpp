@@ -21,9 +21,9 @@ struct LoadCall {
   Bytes converted_at_first_use = {};
 };
 
-// The table of a rope is computed in fp32 (angles, cosines, sines, both side by side; with a factor
-// on cosines and sines once more each, beside the plain ones) and then
-// converted; what the computation leaves free serves the tensors that follow.
+// The table of a rope is computed in fp32 (angles, cosines, sines, both side by side; where cosines
+// and sines are scaled, the plain ones lie beside them) and then converted; what the computation
+// leaves free serves the tensors that follow.
 // Example: the freed 64 MiB of Llama-3.1's table serve a 48 MiB projection whole when blocks of 20
 // MiB and more are not split, as vLLM has it while loading from 0.22 on: 16 MiB more "weights".
 std::vector<LoadCall> load_sequence(const RankWeights& weights);

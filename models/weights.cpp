@@ -398,7 +398,7 @@ class RankBuilder {
       table.rope_table = RopeTable::kTwo;
       table.short_table = bytes_of(dtype, (rows - rope.max_position) * rope.rotary_dim);
     }
-    if (rope.fp32_table) {
+    if (rope.fp32_table && !rope.deepseek_yarn) {
       table.used_as = dtype_;
     }
     push(table);

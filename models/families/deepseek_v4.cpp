@@ -64,6 +64,8 @@ V4Sizes read_v4(const Config& config, ModelSpec& spec, int layers) {
   RopeRules rope;
   rope.head_dim = config.required({"qk_rope_head_dim"}, {1, kMostHeadDim});
   rope.rotary_dim = rope.head_dim;
+  rope.fp32_table = true;
+  rope.deepseek_yarn = true;
   out.window_rope = add_rope(config, spec, rope);
   rope.theta_key = "compress_rope_theta";
   rope.theta_default = 160000.0;

@@ -22,8 +22,8 @@ struct ExpertShape {
   std::int64_t local_experts = 1;
   std::int64_t hidden = 1;
   std::int64_t width = 1;
-  bool gated = true;  // the first product gives gate and up, else up alone
   std::int64_t element_bytes = 2;
+  bool gated = true;  // the first product gives gate and up, else up alone
 };
 
 enum class ExpertKernel : std::uint8_t {

@@ -120,7 +120,7 @@ Bytes expert_workspace(const Deployment& deployment, const FfnSpec& ffn, Tokens 
   shape.experts_per_token = ffn.experts_per_token;
   shape.experts = ffn.experts + deployment.redundant_experts;
   shape.local_experts = div_ceil(shape.experts, deployment.ep);
-  shape.hidden = deployment.model->hidden;
+  shape.hidden = ffn.latent > 0 ? ffn.latent : deployment.model->hidden;
   shape.width = deployment.ep > 1 ? ffn.expert_width : div_ceil(ffn.expert_width, deployment.tp);
   shape.gated = ffn.gated;
   shape.element_bytes = element_bytes(deployment);

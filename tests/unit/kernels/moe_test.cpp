@@ -53,6 +53,16 @@ TEST(Experts, VllmWorkspacesByKernel) {
   EXPECT_EQ(device_bytes(vllm_expert_workspace(tiny, ExpertKernel::kTriton)), Bytes{512});
 }
 
+TEST(Experts, WithoutGateTheFirstProductIsAsWideAsTheExpert) {
+  // Nemotron 3 Nano: recorded with vLLM 0.33, one workspace for both pieces.
+  ExpertShape nano{8192, 6, 128, 128, 2688, 1856, 2};
+  nano.gated = false;
+  EXPECT_EQ(device_bytes(vllm_expert_workspace(nano, ExpertKernel::kTriton)), Bytes{528'482'304});
+  nano.gated = true;
+  EXPECT_EQ(device_bytes(vllm_expert_workspace(nano, ExpertKernel::kTriton)),
+            Bytes{8192LL * 6 * (2688 + 3712) * 2});
+}
+
 TEST(Experts, ChunksOfVllmByVersion) {
   EXPECT_EQ(vllm_expert_chunk({{0, 11, 0}}), 32'768);
   EXPECT_EQ(vllm_expert_chunk({{0, 17, 0}}), 16'384);

@@ -72,6 +72,43 @@ TEST(LoadedBytes, ConvertedAwqLeavesRemaindersInBlocks) {
   EXPECT_EQ(live, converted.total());
 }
 
+// Sizes in the order of their allocation; a table's elements take 4 B while it is computed.
+std::vector<std::int64_t> made(RopeTable kind, std::int64_t bytes, std::int64_t shorter = 0) {
+  RankWeights weights;
+  weights.tensors.push_back({.name = "cos_sin_cache",
+                             .leaf = WeightLeaf::kBuffers,
+                             .bytes = Bytes{bytes},
+                             .rope_table = kind,
+                             .short_table = Bytes{shorter}});
+  std::vector<std::int64_t> sizes;
+  for (const LoadCall& call : load_sequence(weights)) {
+    if (call.kind == LoadCall::Kind::kAllocate) {
+      sizes.push_back(call.bytes.count());
+    }
+  }
+  return sizes;
+}
+
+TEST(LoadSequence, TablesOfRopesByHowTheyAreComputed) {
+  using Sizes = std::vector<std::int64_t>;
+  EXPECT_EQ(made(RopeTable::kPlain, 1000), (Sizes{1000, 1000, 1000, 2000, 1000}));
+  EXPECT_EQ(made(RopeTable::kScaled, 1000), (Sizes{1000, 1000, 1000, 1000, 1000, 2000, 1000}));
+  EXPECT_EQ(made(RopeTable::kTwo, 1200, 200), (Sizes{200, 200, 200, 200, 200, 400, 200, 1000, 1000,
+                                                     1000, 1000, 1000, 2000, 1000, 1200}));
+}
+
+TEST(LoadSequence, Fp32TableIsConvertedAtFirstUse) {
+  const auto converted = [](const char* name) {
+    Bytes sum;
+    for (const LoadCall& call : load_sequence(weights_on_rank(catalog_model(name), {}))) {
+      sum += call.converted_at_first_use;
+    }
+    return sum;
+  };
+  EXPECT_EQ(converted("openai/gpt-oss-20b"), Bytes{131'072LL * 64 * 2});
+  EXPECT_EQ(converted("meta-llama/Llama-3.1-8B-Instruct"), Bytes{}) << "in 16 bits from the start";
+}
+
 // Every recorded start of a catalog model, to the byte.
 TEST(LoadedBytes, AgreesWithRecordedStartsOfVllm) {
   const auto rows = read_csv(OOMCAST_TEST_DATA "/models/loaded_weights.csv");

@@ -147,5 +147,46 @@ TEST(StepProgram, RepeatedLayersAreLeftOut) {
   EXPECT_LT(step_graph(deep, 0, profile_kind(deep, {})).op_count(), 200U);
 }
 
+// Phi-3 runs in Llama's classes: gate_up is gone before the output is made. H 3072, I 8192.
+TEST(StepProgram, EagerPhi3HoldsWhatLlamaHolds) {
+  const Deployment phi = deployment("microsoft/Phi-3-mini-128k-instruct --enforce-eager", "0.33.0");
+  EXPECT_EQ(forward_peak(phi, 8192, Execution::kEager),
+            Bytes{std::int64_t{8192} * 2 * (3 * 8192 + 3 * 3072)});
+}
+
+// Recorded for gpt-oss with 1024 requests: V 201,088.
+TEST(Resident, SamplingStatesOfTheSecondRunner) {
+  const auto bytes = [](const Deployment& of) {
+    Bytes sum;
+    for (const opgraph::LiveTensor& state : sampling_states(of, {})) {
+      sum += state.bytes;
+    }
+    return sum;
+  };
+  const std::string line = "openai/gpt-oss-20b --enforce-eager --max-num-seqs 1024";
+  EXPECT_EQ(bytes(deployment(line, "0.33.0")),
+            Bytes{2 * 25'739'264 + 823'656'448 + 4 * 4'194'304 + 2 * 524'288 + 528'384 + 4096});
+  EXPECT_EQ(bytes(deployment(line, "0.19.0")), Bytes{}) << "the first runner has none";
+}
+
+// 32 heads of 128 x 128 in fp32 are 2 MiB: a state each block of 8192 tokens, three of
+// FlashInfer's, and its chunk (32 x 64 x 64 x 2) and descriptors (2 x 132 x 128). With experts,
+// whose workspace is larger, no states at checkpoints.
+TEST(Resident, DeltaNetKeepsStatesAtCheckpoints) {
+  const auto bytes = [](const Deployment& of) {
+    Bytes sum;
+    for (const opgraph::TensorInfo& buffer :
+         delta_net_buffers(of, of.model->layer(0).attention.state)) {
+      sum += buffer.bytes.at({1, 1, 1});
+    }
+    return sum;
+  };
+  const std::string flags = " --max-model-len 8192 --max-num-batched-tokens 8192";
+  const Bytes kernels = kMiB * (3 * 2) + Bytes{262'144 + 2 * 16'896};
+  const Deployment dense = deployment("Qwen/Qwen3.5-4B" + flags, "0.33.0");
+  EXPECT_EQ(bytes(dense), kernels + kMiB * 2 * div_ceil(8192, dense.block_size.count()));
+  EXPECT_EQ(bytes(deployment("Qwen/Qwen3.5-35B-A3B" + flags, "0.33.0")), kernels);
+}
+
 }  // namespace
 }  // namespace oomcast::vllm
