@@ -173,7 +173,12 @@ PointResult PointRunner::run(const Settings& settings) {
       serve(std::move(deployment), settings, result);
       return result;
     }
-    const Plan plan = start(std::move(deployment), &memo_);
+    Plan plan = start(std::move(deployment), &memo_);
+    if (plan.outcome().kind == OutcomeKind::kStartupOom && plan.outcome().phase == "capture") {
+      // Where memory ends while graphs are captured, what an earlier trial left in the allocator
+      // counts, and figures alone are remembered of it.
+      plan = start(resolve(settings));
+    }
     take_outcome(plan.outcome(), result);
     take_report(plan, result);
     for (const RankState* rank : plan.ranks()) {
