@@ -137,7 +137,7 @@ Bytes expert_workspace(const Deployment& deployment, const FfnSpec& ffn, Tokens 
 Bytes sparse_workspace(const Deployment& deployment) {
   constexpr std::int64_t kPrompts = 4;
   constexpr std::int64_t kIndexed = 40;
-  constexpr std::int64_t kFp32 = 4;
+  constexpr std::int64_t kScaleBytes = 4;
   constexpr std::int64_t kLatentBytes = 2;
   const std::int64_t length = deployment.max_model_len.count();
   Bytes largest;
@@ -156,7 +156,8 @@ Bytes sparse_workspace(const Deployment& deployment) {
     }
     if (sizes.indexer_heads > 0) {
       const std::int64_t keys = kIndexed * length / sizes.ratio;
-      largest = std::max(largest, Bytes{detail::checked_mul(keys, sizes.indexer_dim + kFp32)});
+      largest =
+          std::max(largest, Bytes{detail::checked_mul(keys, sizes.indexer_dim + kScaleBytes)});
     }
   }
   return largest;
