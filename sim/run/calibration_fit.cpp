@@ -55,7 +55,6 @@ Bytes bytes_of(double value) { return Bytes{std::llround(value)}; }
 
 void shift(EngineDeployment& deployment, const Deltas& deltas) {
   const auto delta = [&](Kind kind) { return bytes_of(deltas[static_cast<Eigen::Index>(kind)]); };
-  const auto above = [](Bytes value, Bytes least) { return std::max(value, least); };
   Residuals& residuals = deployment.assumed.residuals;
   residuals.load += delta(Kind::kLoad);
   residuals.activation += delta(Kind::kActivation);
@@ -63,8 +62,8 @@ void shift(EngineDeployment& deployment, const Deltas& deltas) {
   residuals.collectives += delta(Kind::kCollectives);
   residuals.non_torch += delta(Kind::kNonTorch);
   models::GpuSpec& gpu = deployment.gpu;
-  gpu.context_bytes = above(gpu.context_bytes + delta(Kind::kContext), Bytes{0});
-  gpu.device_total = above(gpu.device_total + delta(Kind::kTotal), kMiB);
+  gpu.context_bytes += delta(Kind::kContext);
+  gpu.device_total += delta(Kind::kTotal);
 }
 
 // A sample's logged figure, and where it stands.

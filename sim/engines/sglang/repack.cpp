@@ -126,14 +126,13 @@ Bytes unread_scales(const Deployment& deployment, int stage, const TensorBytes& 
   const models::FfnSpec& ffn = deployment.model->layer(scale.layer).ffn;
   const std::int64_t width = div_ceil(ffn.expert_width, plan.expert_tp.value_or(plan.tp));
   const std::int64_t seen = ffn.latent > 0 ? ffn.latent : deployment.model->hidden;
-  const std::int64_t down_bytes = seen * (width / kGroup);
-  const std::int64_t up_rows = width * (ffn.gated ? 2 : 1);
-  const std::int64_t rows = up ? up_rows : seen;
+  const std::int64_t rows = up ? width * (ffn.gated ? 2 : 1) : seen;
   const std::int64_t columns = (up ? seen : width) / kGroup;
-  const std::int64_t one = up ? up_rows * columns : down_bytes;
-  return one == 0 ? Bytes{0}
-                  : Bytes{scale.bytes.count() / one * align_up(rows, kRows) *
-                          align_up(columns, kColumns)};
+  if (rows == 0 || columns == 0) {
+    return Bytes{0};
+  }
+  const std::int64_t experts = scale.bytes.count() / (rows * columns);
+  return Bytes{experts * align_up(rows, kRows) * align_up(columns, kColumns)};
 }
 
 void repack_weights(const Deployment& deployment, LoadTape& tape,

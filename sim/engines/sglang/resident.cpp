@@ -124,6 +124,14 @@ Bytes workspace(const Deployment& deployment, const char* name) {
 
 constexpr Bytes kFlashInferPlan{std::int64_t{8} << 20};
 
+std::int64_t pages_of_context(const Deployment& deployment) {
+  return div_ceil(deployment.max_model_len.count(), deployment.page_size.count());
+}
+
+Bytes page_table(const Deployment& deployment, std::int64_t batch) {
+  return Bytes{kInt32} * detail::checked_mul(batch, pages_of_context(deployment));
+}
+
 }  // namespace
 
 Tensors pools(const Deployment& deployment, const CachePlan& plan, int stage) {
@@ -255,12 +263,10 @@ Tensors prefill_inputs(const Deployment& deployment, const CachePlan& plan) {
 
 Tensors decode_inputs(const Deployment& deployment, std::int64_t largest_batch) {
   List list;
-  const std::int64_t page = deployment.page_size.count();
-  const std::int64_t pages = div_ceil(deployment.max_model_len.count(), page);
   list.add("input embeddings", "B x H x b", Leaf::kGraphStaticIo,
            Bytes{element_bytes(deployment)} *
                detail::checked_mul(largest_batch, deployment.model->hidden));
-  const Bytes table = Bytes{kInt32} * detail::checked_mul(largest_batch, pages);
+  const Bytes table = page_table(deployment, largest_batch);
   if (deployment.decode_backend == "fa3" || deployment.decode_backend == "fa4" ||
       deployment.decode_backend == "trtllm_mha" || deployment.decode_backend == "flashmla" ||
       deployment.decode_backend == "trtllm_mla" || deployment.decode_backend == "dsa") {
@@ -281,7 +287,8 @@ Tensors decode_inputs(const Deployment& deployment, std::int64_t largest_batch) 
     if (deployment.window_pool) {
       list.add("window page table", "B x ceil(C / P) x 4", Leaf::kGraphStaticIo, table);
     }
-    list.add("page indices", "ceil(C / P) x 8", Leaf::kGraphStaticIo, Bytes{kInt64} * pages);
+    list.add("page indices", "ceil(C / P) x 8", Leaf::kGraphStaticIo,
+             Bytes{kInt64} * pages_of_context(deployment));
   } else if (deployment.decode_backend == "triton") {
     const std::int64_t splits =
         deployment.launch.integer("triton-attention-num-kv-splits").value_or(8);
@@ -303,10 +310,8 @@ Tensors decode_inputs(const Deployment& deployment, std::int64_t largest_batch) 
 Tensors decode_metadata(const Deployment& deployment, std::int64_t batch) {
   List list;
   if (deployment.decode_backend == "fa3" && deployment.rules.copied_page_tables) {
-    const std::int64_t pages =
-        div_ceil(deployment.max_model_len.count(), deployment.page_size.count());
     list.add("page table of a graph", "B x ceil(C / P) x 4", Leaf::kGraphStaticIo,
-             Bytes{kInt32} * detail::checked_mul(batch, pages));
+             page_table(deployment, batch));
   }
   if (deployment.decode_backend == "flashinfer" && !has_mla(*deployment.model)) {
     list.add("FlashInfer plan of a graph", "8 MiB", Leaf::kWorkspaceAttention, kFlashInferPlan);

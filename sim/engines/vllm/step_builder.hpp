@@ -204,6 +204,8 @@ class StepBuilder {
   void choose_entries(TensorId queries);
   // One buffer serves attention and experts, as large as the largest asks (workspace.py).
   void reserve_workspace(OpId id);
+  // What all layers share and keep: made by a first run where it is larger than made before.
+  void grow_workspace(OpId id, Bytes bytes, TensorInfo info);
   [[nodiscard]] Bytes shared_workspace() const;
   [[nodiscard]] bool keeps_expert_workspace() const;
 

@@ -111,21 +111,25 @@ bool StepBuilder::keeps_expert_workspace() const {
 }
 
 void StepBuilder::make_expert_workspace(OpId id, const FfnSpec& spec) {
-  const bool kept = keeps_expert_workspace();
-  if (kept && !kind_.first_run) {
+  const Bytes own = expert_workspace(deployment_, spec, deployment_.max_num_batched_tokens);
+  const auto info = [](Bytes bytes) {
+    return TensorInfo{"expert workspaces", "of max_num_batched_tokens, by kernel",
+                      Leaf::kWorkspaceMoe, Affine::fixed(bytes)};
+  };
+  if (!keeps_expert_workspace()) {
+    graph_.make(id, info(own));
     return;
   }
-  Bytes workspace = expert_workspace(deployment_, spec, deployment_.max_num_batched_tokens);
-  if (kept) {
-    workspace = std::max(workspace, sparse_workspace(deployment_));
-  }
-  if (kept && workspace <= made_workspace_) {
+  const Bytes bytes = std::max(own, sparse_workspace(deployment_));
+  grow_workspace(id, bytes, info(bytes));
+}
+
+void StepBuilder::grow_workspace(OpId id, Bytes bytes, TensorInfo info) {
+  if (!kind_.first_run || bytes <= made_workspace_) {
     return;
   }
-  made_workspace_ = workspace;
-  TensorInfo info{"expert workspaces", "of max_num_batched_tokens, by kernel", Leaf::kWorkspaceMoe,
-                  Affine::fixed(workspace)};
-  info.kept = kept;
+  made_workspace_ = bytes;
+  info.kept = true;
   graph_.make(id, std::move(info));
 }
 

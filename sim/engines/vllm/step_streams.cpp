@@ -158,14 +158,9 @@ void StepBuilder::choose_entries(TensorId queries) {
 
 void StepBuilder::reserve_workspace(OpId id) {
   const Bytes bytes = shared_workspace();
-  if (bytes <= made_workspace_ || !kind_.first_run) {
-    return;
-  }
-  made_workspace_ = bytes;
-  TensorInfo info{"gathered latents and keys", "of max_model_len", Leaf::kWorkspaceAttention,
-                  Affine::fixed(bytes)};
-  info.kept = true;
-  graph_.make(id, std::move(info));
+  grow_workspace(id, bytes,
+                 {"gathered latents and keys", "of max_model_len", Leaf::kWorkspaceAttention,
+                  Affine::fixed(bytes)});
 }
 
 Bytes StepBuilder::shared_workspace() const {

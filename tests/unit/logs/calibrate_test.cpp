@@ -81,15 +81,23 @@ void expect_near(const std::optional<Bytes>& got, const std::optional<Bytes>& wa
   }
 }
 
+struct RoundTrip {
+  EngineReport real;
+  EngineReport again;  // planned with what its log calibrates
+};
+
+RoundTrip round_trip(const DeploymentInput& input, Print print) {
+  const Logs logs = logs_of({input}, print);
+  const CalibrationFit fit = fit_calibration(logs.samples);
+  return {real_start(input).report(), calibrated(fit, logs.samples, input).report()};
+}
+
 TEST(Calibrate, RoundTripReproducesTheLog) {
   for (const char* version : {"0.12.0", "0.17.0", "0.19.0", "0.20.0", "0.27.0", "0.33.0"}) {
     SCOPED_TRACE(version);
     const DeploymentInput input =
         input_of("vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 8192", version);
-    const Logs logs = logs_of({input});
-    const CalibrationFit fit = fit_calibration(logs.samples);
-    const EngineReport again = calibrated(fit, logs.samples, input).report();
-    const EngineReport real = real_start(input).report();
+    const auto [real, again] = round_trip(input, printed_vllm_log);
     expect_near(again.total, real.total, 0.01, "total");
     expect_near(again.weights, real.weights, 0.01, "weights");
     expect_near(again.activation_peak, real.activation_peak, 0.01, "activation");
@@ -109,10 +117,7 @@ TEST(Calibrate, RoundTripReproducesSglangsLog) {
                                "meta-llama/Llama-3.1-8B-Instruct --context-length 8192") +
                        flags,
                    version);
-      const Logs logs = logs_of({input}, printed_sglang_log);
-      const CalibrationFit fit = fit_calibration(logs.samples);
-      const EngineReport again = calibrated(fit, logs.samples, input).report();
-      const EngineReport real = real_start(input).report();
+      const auto [real, again] = round_trip(input, printed_sglang_log);
       expect_near(again.weights, real.weights, 0.01, "weights");
       expect_near(again.available_after_load, real.available_after_load, 0.01, "after loading");
       expect_near(again.available_after_pool, real.available_after_pool, 0.01, "after the pools");
@@ -129,10 +134,7 @@ TEST(Calibrate, RoundTripReproducesTrtllmsLog) {
     const DeploymentInput input = input_of(
         std::string("trtllm-serve meta-llama/Llama-3.1-8B-Instruct --max_seq_len 8192") + flags,
         "1.1.0");
-    const Logs logs = logs_of({input}, printed_trtllm_log);
-    const CalibrationFit fit = fit_calibration(logs.samples);
-    const EngineReport again = calibrated(fit, logs.samples, input).report();
-    const EngineReport real = real_start(input).report();
+    const auto [real, again] = round_trip(input, printed_trtllm_log);
     expect_near(again.weights, real.weights, 0.01, "weights");
     expect_near(again.activation_peak, real.activation_peak, 0.01, "activation");
     expect_near(again.non_torch, real.non_torch, 0.01, "outside PyTorch");
