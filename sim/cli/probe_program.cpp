@@ -110,8 +110,8 @@ class StopSignals {
 // A program, its two outputs and what they said so far.
 class Run {
  public:
-  Run(ChildProcess& child, std::chrono::seconds limit)
-      : child_(child), until_(Clock::now() + limit), limit_(limit) {
+  Run(ChildProcess& child, const StopSignals& signals, std::chrono::seconds limit)
+      : child_(child), signals_(signals), until_(Clock::now() + limit), limit_(limit) {
     sources_ = {{{child.output(), POLLIN, 0}, {child.errors(), POLLIN, 0}}};
   }
 
@@ -173,7 +173,7 @@ class Run {
   }
 
   ChildProcess& child_;
-  StopSignals signals_;
+  const StopSignals& signals_;
   Clock::time_point until_;
   std::chrono::seconds limit_;
   std::array<pollfd, 2> sources_{};
@@ -185,8 +185,9 @@ class Run {
 Ended run_to_end(const std::vector<std::string>& words, std::chrono::seconds limit) {
   Ended ended;
   try {
+    const StopSignals signals;  // before there is anything that a signal would leave behind
     ChildProcess child({.program = words.front(), .words = words, .pipe_errors = true});
-    ended = Run(child, limit).to_end();
+    ended = Run(child, signals, limit).to_end();
   } catch (const std::system_error& error) {
     refuse(error.what(), "a program that can be run");
   }

@@ -157,16 +157,13 @@ class Calibrate(unittest.TestCase):
 
     def test_a_signal_ends_the_probes_too(self):
         for number in (signal.SIGINT, signal.SIGTERM):
-            program = self.program("echo $$ > running\nmv running pid\nexec sleep 1000\n")
-            started = subprocess.Popen([PROGRAM, "calibrate", "--from-probes", "--probes",
-                                        str(program), "--out", "new"], cwd=self.root)
-            while not (self.root / "pid").exists():
-                self.assertIsNone(started.poll())
-            pid = int((self.root / "pid").read_text())
-            (self.root / "pid").unlink()
-            started.send_signal(number)
-            self.assertEqual(started.wait(), -number)
-            self.assertTrue(ends(pid))
+            # As early as can be: by the program itself, as the first thing it does.
+            program = self.program(f"echo $$ > pid\nkill -{int(number)} $PPID\n"
+                                   "exec sleep 1000\n")
+            done = self.run_oomcast("calibrate", "--from-probes", "--probes", program,
+                                    "--out", "new")
+            self.assertEqual(done.returncode, -number, done)
+            self.assertTrue(ends(int((self.root / "pid").read_text())))
             self.assertFalse((self.root / "new").exists())
 
     def test_nothing_is_measured_in_vain(self):
