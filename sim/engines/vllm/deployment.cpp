@@ -20,6 +20,7 @@
 #include "sim/engines/vllm/kv_packed.hpp"
 #include "sim/engines/vllm/kv_transfer.hpp"
 #include "sim/engines/vllm/resident.hpp"
+#include "sim/engines/vllm/sparse_mla.hpp"
 
 namespace oomcast::vllm {
 namespace {
@@ -603,10 +604,8 @@ class Resolver : private LaunchResolver<Deployment> {
     const bool mla = models::has_attention(model(), AttentionKind::kMla);
     const int major = out_.gpu.compute_major;
     std::int64_t widest = 0;
-    bool sparse = false;
     for (const models::LayerSpec& layer : model().layer_kinds) {
       widest = std::max(widest, layer.attention.head_dim);
-      sparse |= layer.attention.mla.indexer_heads > 0;
     }
     if (packs_kv(model())) {
       return "FLASHMLA_SPARSE_DSV4";
@@ -614,8 +613,8 @@ class Resolver : private LaunchResolver<Deployment> {
     if (out_.expands_latents()) {
       return "FLASH_ATTN";
     }
-    if (mla && sparse) {
-      return "FLASHMLA_SPARSE";
+    if (mla && has_indexer(model())) {
+      return sparse_mla_backend(out_);
     }
     if (mla && major == 9 && out_.kv_dtype == DType::kFloat8) {
       return "FLASHMLA";
@@ -640,7 +639,7 @@ class Resolver : private LaunchResolver<Deployment> {
     if (packs_kv(model())) {
       return 256;
     }
-    if (out_.attention_backend.rfind("FLASHMLA", 0) == 0) {
+    if (out_.attention_backend.rfind("FLASHMLA", 0) == 0 || has_indexer(model())) {
       return 64;
     }
     if (out_.attention_backend == "CUTLASS_MLA") {

@@ -6,6 +6,7 @@
 #include "sim/engines/vllm/host_pool.hpp"
 #include "sim/engines/vllm/kv_packed.hpp"
 #include "sim/engines/vllm/kv_transfer.hpp"
+#include "sim/engines/vllm/sparse_mla.hpp"
 
 namespace oomcast::vllm {
 namespace {
@@ -128,8 +129,7 @@ KvGroup Deployment::group_of(const models::KvLayerSpec& layer) const {
 Bytes Deployment::kv_token_bytes(const models::KvLayerSpec& layer) const {
   const std::int64_t values = layer.kv_heads * (layer.head_dim + layer.v_head_dim);
   constexpr std::int64_t kScales = 8;  // two fp32
-  if (layer.kind == AttentionKind::kMla && kv_dtype == models::DType::kFloat8 &&
-      attention_backend == "FLASHMLA_SPARSE" && layer.head_dim > 0) {
+  if (layer.kind == AttentionKind::kMla && layer.head_dim > 0 && packs_sparse_latents(*this)) {
     constexpr std::int64_t kSparseLatent = 656;  // fp8_ds_mla: 512 fp8, 4 fp32 scales, 64 bf16
     return Bytes{kSparseLatent};
   }

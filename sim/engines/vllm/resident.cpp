@@ -10,6 +10,7 @@
 
 #include "sim/core/error.hpp"
 #include "sim/engines/environment.hpp"
+#include "sim/engines/vllm/sparse_mla.hpp"
 
 namespace oomcast::vllm {
 namespace {
@@ -136,7 +137,6 @@ Bytes expert_workspace(const Deployment& deployment, const FfnSpec& ffn, Tokens 
 
 Bytes sparse_workspace(const Deployment& deployment) {
   constexpr std::int64_t kPrompts = 4;
-  constexpr std::int64_t kIndexed = 40;
   constexpr std::int64_t kScaleBytes = 4;
   constexpr std::int64_t kLatentBytes = 2;
   const std::int64_t length = deployment.max_model_len.count();
@@ -155,9 +155,32 @@ Bytes sparse_workspace(const Deployment& deployment) {
           largest, Bytes{detail::checked_mul(kPrompts * gathered, sizes.latent * kLatentBytes)});
     }
     if (sizes.indexer_heads > 0) {
-      const std::int64_t keys = kIndexed * length / sizes.ratio;
+      const std::int64_t keys = indexed_tokens(deployment) / sizes.ratio;
       largest =
           std::max(largest, Bytes{detail::checked_mul(keys, sizes.indexer_dim + kScaleBytes)});
+    }
+  }
+  return largest;
+}
+
+bool keeps_expert_workspace(const Deployment& deployment) {
+  const ExpertWorkspaces rule = deployment.rules.keeps_expert_workspace;
+  const Exchange exchange = deployment.exchange.kind;
+  const bool dispatched = exchange == Exchange::kSparse || exchange == Exchange::kBatched;
+  return rule == ExpertWorkspaces::kAlways || (rule == ExpertWorkspaces::kDispatched && dispatched);
+}
+
+Bytes shared_workspace(const Deployment& deployment) {
+  Bytes largest = sparse_workspace(deployment);
+  if (deployment.rules.keeps_gathered_keys) {
+    largest = std::max(largest, gathered_keys(deployment));
+  }
+  if (keeps_expert_workspace(deployment)) {
+    for (const models::LayerSpec& layer : deployment.model->layer_kinds) {
+      if (layer.ffn.kind == models::FfnKind::kMoe) {
+        largest = std::max(
+            largest, expert_workspace(deployment, layer.ffn, deployment.max_num_batched_tokens));
+      }
     }
   }
   return largest;

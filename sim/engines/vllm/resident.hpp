@@ -37,6 +37,10 @@ Bytes expert_workspace(const Deployment& deployment, const models::FfnSpec& ffn,
 // latents of four prompts, gathered in 16 bits (nvidia/flashmla.py), and the keys that the indexer
 // gathers of 40 x max_model_len tokens (mla/indexer.py get_max_prefill_buffer_size).
 Bytes sparse_workspace(const Deployment& deployment);
+// Whether the experts' workspace outlives their call.
+bool keeps_expert_workspace(const Deployment& deployment);
+// One buffer serves attention and experts, as large as the largest asks (v1/worker/workspace.py).
+Bytes shared_workspace(const Deployment& deployment);
 // The indexer's largest logits, which a profile run makes.
 Bytes indexer_logits(const Deployment& deployment);
 // What FlashInfer's gated delta kernels and vLLM for them keep from their first run on: states at

@@ -18,6 +18,7 @@
 #include "sim/engines/vllm/kv_transfer.hpp"
 #include "sim/engines/vllm/program_run.hpp"
 #include "sim/engines/vllm/resident.hpp"
+#include "sim/engines/vllm/sparse_mla.hpp"
 #include "sim/kernels/attention.hpp"
 
 namespace oomcast::vllm {
@@ -73,9 +74,9 @@ Bytes imported_workspace(const Deployment& deployment) {
   const bool asked = deployment.launch.text("attention-backend").has_value();
   const bool mla = models::has_attention(*deployment.model, models::AttentionKind::kMla) &&
                    !deployment.expands_latents();
-  return mla && !asked && deployment.attention_backend.rfind("FLASHINFER", 0) != 0
-             ? deployment.rules.flashinfer_mla_workspace
-             : Bytes{0};
+  const bool own =
+      deployment.attention_backend.rfind("FLASHINFER", 0) == 0 && !has_indexer(*deployment.model);
+  return mla && !asked && !own ? deployment.rules.flashinfer_mla_workspace : Bytes{0};
 }
 
 // PyTorch's allocator does not split blocks from this size on while the engine loads or profiles.
@@ -115,7 +116,10 @@ bool StageStartup::measure() {
 }
 
 bool StageStartup::measure_anew() {
-  return context() && communicators() && first_snapshot() && load() && profile();
+  const bool started = context() && (deployment_.rules.communicators_before_snapshot
+                                         ? communicators() && first_snapshot()
+                                         : first_snapshot() && communicators_within_budget());
+  return started && load() && profile();
 }
 
 // A startup that ended at the first snapshot ended for its budget, which is not remembered.
@@ -175,6 +179,13 @@ bool StageStartup::communicators() {
   return card_.outside_all(Leaf::kCommNccl, communicator_buffers(deployment_)) && card_.end();
 }
 
+bool StageStartup::communicators_within_budget() {
+  const Bytes before = card_.device_free();
+  const bool made = communicators();
+  state_.non_torch += before - card_.device_free();
+  return made;
+}
+
 bool StageStartup::first_snapshot() {
   if (deployment_.rules.cublas_before_snapshot &&
       !card_.allocate(Leaf::kWorkspaceGemm, deployment_.cublas_workspace)) {
@@ -221,8 +232,16 @@ bool StageStartup::load() {
 bool StageStartup::load_weights() {
   const models::ShardPlan plan = deployment_.shard(state_.stage);
   const models::RankWeights weights = models::weights_on_rank(*deployment_.model, plan);
-  if (!card_.allocate(Leaf::kWorkspaceAttention, imported_workspace(deployment_)) ||
-      !make_tensors(weights)) {
+  if (!card_.allocate(Leaf::kWorkspaceAttention, imported_workspace(deployment_))) {
+    return false;
+  }
+  if (const Bytes buffers = sparse_mla_buffers(deployment_); buffers > Bytes{0}) {
+    sparse_buffers_ = card_.make(Leaf::kWorkspaceAttention, buffers);
+    if (!sparse_buffers_) {
+      return false;
+    }
+  }
+  if (!make_tensors(weights)) {
     return false;
   }
   if (weights.on_host > Bytes{} &&
@@ -310,7 +329,17 @@ bool StageStartup::profile() {
   return tried && appear_outside_torch() && card_.end();
 }
 
+// Views of it keep it beside what replaces it until 0.30.
+void StageStartup::release_outgrown() {
+  if (sparse_buffers_ && deployment_.rules.sparse_buffers == SparseBuffers::kPadded &&
+      shared_workspace(deployment_) > sparse_mla_buffers(deployment_)) {
+    state_.memory.free(*sparse_buffers_);
+    sparse_buffers_.reset();
+  }
+}
+
 bool StageStartup::run_profile(const opgraph::StepShape& shape) {
+  release_outgrown();
   const SplitLimit limit(state_.memory.torch(), deployment_.rules.profile_max_split);
   return convert_tables() &&
          run(opgraph::Program(compile_graph(deployment_, state_.role)), shape) &&
@@ -376,10 +405,11 @@ bool StageStartup::make_block_tables(const KvLayout& layout,
 // Lazily loaded modules, first collectives and what a trial capture leaves behind.
 bool StageStartup::appear_outside_torch() {
   const StartupRules& rules = deployment_.rules;
+  const bool small = deployment_.gpu.compute_major < 9;
   Bytes modules =
-      rules.non_torch_single + (rules.graph_estimate_possible && !deployment_.capture_sizes.empty()
-                                    ? rules.trial_capture
-                                    : Bytes{0});
+      (small ? rules.non_torch_before_hopper : rules.non_torch_single) +
+      (rules.graph_estimate_possible && !deployment_.capture_sizes.empty() ? rules.trial_capture
+                                                                           : Bytes{0});
   Bytes collectives;
   if (deployment_.tp > 1 && !comm::has_board_nvlink(deployment_.gpu)) {
     // The measured value is that of NVLink's many channels.
@@ -400,7 +430,7 @@ bool StageStartup::appear_outside_torch() {
     modules = *deployment_.assumed.non_torch;
     collectives = Bytes{0};
   }
-  state_.non_torch = modules + collectives + device_bytes(deployment_.exchange.buffers);
+  state_.non_torch += modules + collectives + device_bytes(deployment_.exchange.buffers);
   return card_.outside(Leaf::kSystemContext, Backing::kContext, modules) &&
          card_.outside(Leaf::kCommNccl, Backing::kDriver, collectives);
 }

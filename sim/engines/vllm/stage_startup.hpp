@@ -47,6 +47,7 @@ class StageStartup {
   bool context();
   bool communicators();
   bool first_snapshot();
+  bool communicators_within_budget();
   bool load();
   bool profile();
   bool budget();
@@ -62,6 +63,7 @@ class StageStartup {
   [[nodiscard]] KvLayout first_layout() const;
   bool make_block_tables(const KvLayout& layout, std::vector<CardMemory::Tensor>& tables);
   bool replace_block_tables();
+  void release_outgrown();
   bool run_profile(const opgraph::StepShape& shape);
   GraphCapture& graphs();
   bool trial_capture();
@@ -82,6 +84,7 @@ class StageStartup {
   Bytes free_at_snapshot_;
   Bytes allocated_at_profile_;
   Bytes highest_allocated_;
+  std::optional<CardMemory::Tensor> sparse_buffers_;
   std::vector<std::pair<CardMemory::Tensor, Bytes>> unconverted_;  // and their bytes to be
   bool profiling_ = false;
 };

@@ -49,6 +49,7 @@ StartupRules read_rules(const Version& version) {
       read.choice<bool>("report_tokens", {{"blocks", false}, {"concurrency", true}});
   rules.null_block_in_check = read.boolean("null_block_in_check");
   rules.needed_from_groups = read.boolean("needed_from_groups");
+  rules.communicators_before_snapshot = read.boolean("communicators_before_snapshot");
   rules.cublas_before_snapshot = read.boolean("cublas_before_snapshot");
   rules.group_size_ratio = read.number("group_size_ratio");
   rules.window_in_flight_batches = read.boolean("window_in_flight_batches");
@@ -75,6 +76,22 @@ StartupRules read_rules(const Version& version) {
   rules.flashinfer_mla_workspace = kMiB * read.integer("flashinfer_mla_workspace_mib");
   rules.indexer_rope = read.boolean("indexer_rope");
   rules.sparse_attention_is_absorbed = read.boolean("sparse_attention_is_absorbed");
+  rules.sparse_flashinfer = read.choice<SparseFlashInfer>(
+      "sparse_flashinfer", {{"never", SparseFlashInfer::kNever},
+                            {"few_heads_in_16_bits", SparseFlashInfer::kFewHeadsIn16Bits},
+                            {"few_heads", SparseFlashInfer::kFewHeads},
+                            {"few_heads_or_fp8", SparseFlashInfer::kFewHeadsOrFp8}});
+  rules.sparse_flash_attention = read.boolean("sparse_flash_attention");
+  rules.sparse_sm120 = read.boolean("sparse_sm120");
+  rules.sparse_buffers =
+      read.choice<SparseBuffers>("sparse_buffers", {{"none", SparseBuffers::kNone},
+                                                    {"context", SparseBuffers::kContext},
+                                                    {"queries", SparseBuffers::kQueries},
+                                                    {"padded", SparseBuffers::kPadded}});
+  rules.keeps_gathered_keys = read.boolean("keeps_gathered_keys");
+  rules.radix_selection = read.boolean("radix_selection");
+  rules.indexer_logits_profiled = read.boolean("indexer_logits_profiled");
+  rules.sparse_context_factor_long = read.integer("sparse_context_factor_long");
   rules.indexer_key_in_16_bits = read.boolean("indexer_key_in_16_bits");
   rules.indexer_keeps_places = read.boolean("indexer_keeps_places");
   rules.fp4_triton_compute = static_cast<int>(read.integer("fp4_triton_compute"));
@@ -89,6 +106,7 @@ StartupRules read_rules(const Version& version) {
 
   auto& notes = rules.provenance;
   rules.non_torch_single = kMiB * read.measured("non_torch_single_mib", notes);
+  rules.non_torch_before_hopper = kMiB * read.measured("non_torch_before_hopper_mib", notes);
   rules.trial_capture = kMiB * read.measured("trial_capture_mib", notes);
   rules.non_torch_tensor_parallel = kMiB * read.measured("non_torch_tensor_parallel_mib", notes);
   rules.non_torch_pipeline = kMiB * read.measured("non_torch_pipeline_mib", notes);

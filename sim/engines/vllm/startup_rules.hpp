@@ -23,6 +23,12 @@ enum class Budget {
 // Which models the second model runner serves by default.
 enum class ExpertWorkspaces { kNever, kDispatched, kAlways };  // that outlive their call
 enum class PrefillCheckpoints { kNone, kMamba2, kMamba2AndDeltaNet };
+// Which latent caches FlashInfer's sparse kernels come first for, on Blackwell's data centre cards:
+// with few heads a rank or, later, 8-bit ones.
+enum class SparseFlashInfer { kNever, kFewHeadsIn16Bits, kFewHeads, kFewHeadsOrFp8 };
+// What FlashMLA's sparse backend holds: the gathered context; queries too; padded ones too, and
+// from then on let go where a larger workspace replaces it.
+enum class SparseBuffers { kNone, kContext, kQueries, kPadded };
 enum class RunnerV2 { kNever, kDense, kListed, kDenseOrListed, kAlways };
 
 struct StartupRules {
@@ -51,6 +57,7 @@ struct StartupRules {
   bool null_block_in_check = false;
   bool needed_from_groups = false;
   bool cublas_before_snapshot = false;
+  bool communicators_before_snapshot = true;
   double group_size_ratio = 1.0;
   bool window_in_flight_batches = false;
   ExpertWorkspaces keeps_expert_workspace = ExpertWorkspaces::kAlways;
@@ -71,6 +78,15 @@ struct StartupRules {
   Bytes flashinfer_mla_workspace;            // made with any MLA model, whichever backend it gets
   bool indexer_rope = false;                 // as in models::IndexerStyle
   bool indexer_key_in_16_bits = false;
+  SparseFlashInfer sparse_flashinfer = SparseFlashInfer::kNever;
+  bool sparse_flash_attention = false;  // FlashAttention's sparse kernels first, on Hopper
+  bool sparse_sm120 = false;            // sparse kernels for GeForce and RTX PRO Blackwell
+  SparseBuffers sparse_buffers = SparseBuffers::kNone;
+  bool keeps_gathered_keys = false;  // of the indexer, in the workspace that all layers share
+  bool radix_selection = false;
+  bool indexer_logits_profiled = false;
+  // Prompts of the longest length gathered at once, beyond 256 Ki tokens.
+  std::int64_t sparse_context_factor_long = 5;
   bool sparse_attention_is_absorbed = false;  // also where a prompt is processed
   bool indexer_keeps_places = false;          // of its choice, for as many rows as decode at once
   // MXFP4 experts of gpt-oss: highest compute capability (major) with Triton's kernels, how their
@@ -88,6 +104,7 @@ struct StartupRules {
 
   // Measured quantities, with the uncertainty the file states.
   Bytes non_torch_single;
+  Bytes non_torch_before_hopper;
   Bytes trial_capture;
   Bytes non_torch_tensor_parallel;
   Bytes non_torch_pipeline;

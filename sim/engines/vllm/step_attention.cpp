@@ -186,10 +186,12 @@ void StepBuilder::mla_kernel(const AttentionSpec& attention, TensorId out) {
     make_split_buffers(kernel, attention);
     return;
   }
-  if (kind_.attention == AttentionRun::kSkipped && sizes.indexer_heads > 0 &&
-      deployment_.rules.sparse_attention_is_absorbed) {
-    profiled_sparse_attention(attention, out);
-    return;
+  if (kind_.attention == AttentionRun::kSkipped && sizes.indexer_heads > 0) {
+    if (deployment_.rules.sparse_attention_is_absorbed) {
+      profiled_sparse_attention(attention, out);
+      return;
+    }
+    profiled_indexer(kernel_op("indexer, profiled", {out}), attention);
   }
   if (kind_.attention == AttentionRun::kSkipped) {
     // Stands for the largest up-projection of cached context that chunked prefill makes.
@@ -215,13 +217,11 @@ void StepBuilder::mla_kernel(const AttentionSpec& attention, TensorId out) {
 }
 
 // Every token attends to the chosen latents with absorbed queries; the indexer's scores are made as
-// large as they may get (models/deepseek_v32/attention.py, layers/sparse_attn_indexer.py). It
-// works on a stream of its own, which gets a cuBLAS workspace.
+// large as they may get (models/deepseek_v32/attention.py). The indexer works on a stream of its
+// own, which gets a cuBLAS workspace.
 void StepBuilder::profiled_sparse_attention(const AttentionSpec& attention, TensorId out) {
-  constexpr Bytes kMostScores = kMiB * 512;  // VLLM_SPARSE_INDEXER_MAX_LOGITS_MB
   const models::MlaSpec& sizes = attention.mla;
   const std::int64_t heads = local(attention.heads);
-  const std::int64_t chooser = sizes.indexer_heads * sizes.indexer_dim;
   const OpId kernel = kernel_op("sparse attention, profiled", {out});
   if (kind_.first_run && !indexer_ran_) {
     indexer_ran_ = true;
@@ -233,11 +233,25 @@ void StepBuilder::profiled_sparse_attention(const AttentionSpec& attention, Tens
   graph_.make(kernel, per_token("absorbed q", "T x heads x (kv_rank + rope) x b",
                                 heads * (sizes.kv_lora_rank + sizes.rope_dim),
                                 Leaf::kRuntimeIntermediates));
-  graph_.make(kernel,
-              per_token_bytes("indexer's q", "T x heads x dim x (b + 1)",
-                              (element_ + Bytes{1}) * chooser, Leaf::kRuntimeIntermediates));
-  graph_.make(kernel, {"indexer's scores", "512 MiB", Leaf::kWorkspaceAttention,
-                       Affine::fixed(kMostScores)});
+  profiled_indexer(kernel, attention);
+}
+
+// What sparse_attn_indexer makes room for in a dummy run (layers/sparse_attn_indexer.py); before
+// there was a shared workspace, the keys of a whole pass and copies of their parts.
+void StepBuilder::profiled_indexer(OpId id, const AttentionSpec& attention) {
+  const std::int64_t chooser = attention.mla.indexer_heads * attention.mla.indexer_dim;
+  graph_.make(id, per_token_bytes("indexer's q", "T x heads x dim x (b + 1)",
+                                  (element_ + Bytes{1}) * chooser, Leaf::kRuntimeIntermediates));
+  if (deployment_.rules.keeps_gathered_keys) {
+    reserve_workspace(id);
+  } else {
+    graph_.make(id, {"gathered keys", "2 x 40 L x (dim + 4)", Leaf::kWorkspaceAttention,
+                     Affine::fixed(2 * gathered_keys(deployment_))});
+  }
+  if (deployment_.rules.indexer_logits_profiled) {
+    graph_.make(id, {"largest logits of the indexer", "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB",
+                     Leaf::kWorkspaceAttention, Affine::fixed(indexer_logits(deployment_))});
+  }
 }
 
 }  // namespace oomcast::vllm

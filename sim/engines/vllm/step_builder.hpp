@@ -9,6 +9,7 @@
 
 #include "sim/engines/vllm/layer_style.hpp"
 #include "sim/engines/vllm/resident.hpp"
+#include "sim/engines/vllm/sparse_mla.hpp"
 #include "sim/engines/vllm/step_program.hpp"
 
 namespace oomcast::vllm {
@@ -40,7 +41,8 @@ class StepBuilder {
         style_(layer_style(model_.family, deployment.launch.version)),
         element_(Bytes{models::bits_of(deployment.dtype) / 8}),
         hidden_(graph_),
-        residual_(graph_) {}
+        residual_(graph_),
+        made_workspace_(sparse_mla_buffers(deployment)) {}
 
   OpGraph build() {
     first_hidden();
@@ -191,7 +193,8 @@ class StepBuilder {
   void attention_beside_graphs(const AttentionSpec& attention);
   TensorId mla(const AttentionSpec& attention, TensorId input);
   void mla_kernel(const AttentionSpec& attention, TensorId out);
-  void profiled_sparse_attention(const models::AttentionSpec& attention, TensorId out);
+  void profiled_sparse_attention(const AttentionSpec& attention, TensorId out);
+  void profiled_indexer(OpId id, const AttentionSpec& attention);
 
   // ---- residual streams
   // ------------------------------------------------------------------------------
@@ -202,12 +205,9 @@ class StepBuilder {
   TensorId compressed_attention(const AttentionSpec& attention, TensorId input);
   void compressed_kernel(const AttentionSpec& attention, const std::vector<TensorId>& reads);
   void choose_entries(TensorId queries);
-  // One buffer serves attention and experts, as large as the largest asks (workspace.py).
   void reserve_workspace(OpId id);
   // What all layers share and keep: made by a first run where it is larger than made before.
   void grow_workspace(OpId id, Bytes bytes, TensorInfo info);
-  [[nodiscard]] Bytes shared_workspace() const;
-  [[nodiscard]] bool keeps_expert_workspace() const;
 
   // ---- feed-forward
   // ------------------------------------------------------------------------------

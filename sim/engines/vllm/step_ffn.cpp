@@ -103,20 +103,13 @@ std::vector<TensorId> StepBuilder::dispatched(const std::vector<TensorId>& reads
   return arrived;
 }
 
-bool StepBuilder::keeps_expert_workspace() const {
-  const ExpertWorkspaces rule = deployment_.rules.keeps_expert_workspace;
-  const Exchange exchange = deployment_.exchange.kind;
-  const bool dispatched = exchange == Exchange::kSparse || exchange == Exchange::kBatched;
-  return rule == ExpertWorkspaces::kAlways || (rule == ExpertWorkspaces::kDispatched && dispatched);
-}
-
 void StepBuilder::make_expert_workspace(OpId id, const FfnSpec& spec) {
   const Bytes own = expert_workspace(deployment_, spec, deployment_.max_num_batched_tokens);
   const auto info = [](Bytes bytes) {
     return TensorInfo{"expert workspaces", "of max_num_batched_tokens, by kernel",
                       Leaf::kWorkspaceMoe, Affine::fixed(bytes)};
   };
-  if (!keeps_expert_workspace()) {
+  if (!keeps_expert_workspace(deployment_)) {
     graph_.make(id, info(own));
     return;
   }

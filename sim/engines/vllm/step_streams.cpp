@@ -157,21 +157,10 @@ void StepBuilder::choose_entries(TensorId queries) {
 }
 
 void StepBuilder::reserve_workspace(OpId id) {
-  const Bytes bytes = shared_workspace();
+  const Bytes bytes = shared_workspace(deployment_);
   grow_workspace(id, bytes,
                  {"gathered latents and keys", "of max_model_len", Leaf::kWorkspaceAttention,
                   Affine::fixed(bytes)});
-}
-
-Bytes StepBuilder::shared_workspace() const {
-  Bytes largest = sparse_workspace(deployment_);
-  for (const LayerSpec& layer : model_.layer_kinds) {
-    if (layer.ffn.kind == models::FfnKind::kMoe && keeps_expert_workspace()) {
-      largest = std::max(
-          largest, expert_workspace(deployment_, layer.ffn, deployment_.max_num_batched_tokens));
-    }
-  }
-  return largest;
 }
 
 }  // namespace oomcast::vllm

@@ -48,7 +48,7 @@ class Typed:
     def send(self, text, until):
         os.write(self.terminal, text.encode())
         seen = ""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while until not in seen:
             if not select.select([self.terminal], [], [], max(0, deadline - time.monotonic()))[0]:
                 raise AssertionError(f"no {until!r} in {seen!r}")
