@@ -92,10 +92,10 @@ std::vector<models::KvLayerSpec> Deployment::kv_layers(int stage) const {
   } else {
     layers = models::kv_layers(*model, shard(stage));
   }
-  if (state_dtype) {
-    for (models::KvLayerSpec& layer : layers) {
-      layer.recurrent_dtype = state_dtype;
-    }
+  // fp32 where neither line nor config says otherwise (configs/mamba_utils.py).
+  for (models::KvLayerSpec& layer : layers) {
+    layer.recurrent_dtype =
+        state_dtype.value_or(layer.recurrent_dtype.value_or(models::DType::kFloat32));
   }
   return layers;
 }

@@ -440,6 +440,8 @@ class Resolver : private LaunchResolver<Deployment> {
     }
     if (const auto state = line().text("mamba-ssm-dtype")) {
       out_.state_dtype = models::parse_dtype(*state);
+    } else if (const auto set = line().variable("SGLANG_MAMBA_SSM_DTYPE")) {
+      out_.state_dtype = models::parse_dtype(*set);
     }
   }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "models/catalog.hpp"
+#include "models/config_reader.hpp"
 #include "sim/core/error.hpp"
 
 namespace oomcast::sglang {
@@ -38,6 +39,31 @@ TEST(Resolve, FlagsByVersion) {
   EXPECT_EQ(deployment(kLlama, "--tp 2").tp, 2);
   EXPECT_EQ(deployment(kLlama, "--tp-size 2").tp, 2);
   EXPECT_EQ(deployment(kLlama, "--tensor-parallel-size 2").tp, 2);
+}
+
+// 64 heads of 64 x 128, in fp32 unless asked otherwise; a startup log of the model (16 GB card)
+// has 38 slots of 72 MiB for its 36 layers.
+TEST(Resolve, RecurrentStatesAreFp32) {
+  const auto state = [](const std::string& environment, const std::string& flags) {
+    launch::LaunchOptions options;
+    options.engine_version = "0.5.12";
+    const std::string model = "ibm-granite/granite-4.0-h-micro";
+    const Deployment deployment =
+        resolve(launch::parse_launch(
+                    environment + "sglang serve --model-path " + model + " " + flags, options),
+                std::make_shared<models::ModelSpec>(models::read_model_config(
+                    OOMCAST_TEST_DATA "/models/configs/ibm-granite__granite-4.0-h-micro.json")),
+                models::find_gpu("H100-80GB"), CardState{}, Assumed{});
+    Bytes sum;
+    for (const models::KvLayerSpec& layer : deployment.kv_layers(0)) {
+      sum += models::bytes_of(layer.recurrent_dtype.value_or(models::DType::kFloat16),
+                              layer.recurrent_elements);
+    }
+    return sum;
+  };
+  EXPECT_EQ(state("", ""), 72 * kMiB);
+  EXPECT_EQ(state("", "--mamba-ssm-dtype bfloat16"), 36 * kMiB);
+  EXPECT_EQ(state("SGLANG_MAMBA_SSM_DTYPE=bfloat16 ", ""), 36 * kMiB);
 }
 
 TEST(Resolve, AttentionAndPages) {
