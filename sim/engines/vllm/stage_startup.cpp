@@ -619,7 +619,21 @@ bool StageStartup::check_kv(Bytes available) {
   }
   const Bytes usable =
       deployment_.rules.null_block_in_check ? available - state_.kv.block_bytes() : available;
-  const Bytes needed = deployment_.kv_needed(state_.kv, deployment_.max_model_len);
+  // Releases that compare a stage's memory with what the whole model needs see all its layers.
+  std::vector<KvLayout> layouts{state_.kv};
+  for (int other = 0; deployment_.rules.needed_of_all_stages && other < deployment_.pp; ++other) {
+    if (other != state_.stage) {
+      layouts.push_back(deployment_.kv_layout(other));
+    }
+  }
+  const auto needed_for = [&](Tokens length) {
+    Bytes sum;
+    for (const KvLayout& layout : layouts) {
+      sum += deployment_.kv_needed(layout, length);
+    }
+    return sum;
+  };
+  const Bytes needed = needed_for(deployment_.max_model_len);
   if (needed <= usable) {
     return true;
   }
@@ -628,7 +642,7 @@ bool StageStartup::check_kv(Bytes available) {
   std::int64_t high = deployment_.max_model_len.count();
   while (low < high) {
     const std::int64_t middle = low + (high - low + 1) / 2;
-    if (deployment_.kv_needed(state_.kv, Tokens{middle}) <= usable) {
+    if (needed_for(Tokens{middle}) <= usable) {
       low = middle;
     } else {
       high = middle - 1;

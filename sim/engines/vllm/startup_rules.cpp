@@ -48,6 +48,7 @@ StartupRules read_rules(const Version& version) {
   rules.report_by_concurrency =
       read.choice<bool>("report_tokens", {{"blocks", false}, {"concurrency", true}});
   rules.null_block_in_check = read.boolean("null_block_in_check");
+  rules.needed_of_all_stages = read.boolean("needed_of_all_stages");
   rules.needed_from_groups = read.boolean("needed_from_groups");
   rules.communicators_before_snapshot = read.boolean("communicators_before_snapshot");
   rules.cublas_before_snapshot = read.boolean("cublas_before_snapshot");

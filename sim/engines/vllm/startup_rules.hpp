@@ -55,6 +55,7 @@ struct StartupRules {
   bool async_by_default = false;
   bool report_by_concurrency = false;
   bool null_block_in_check = false;
+  bool needed_of_all_stages = false;  // of a pipeline, in the check of one stage's memory
   bool needed_from_groups = false;
   bool cublas_before_snapshot = false;
   bool communicators_before_snapshot = true;

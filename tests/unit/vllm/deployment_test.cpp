@@ -127,6 +127,31 @@ TEST(Startup, MaxModelLenFitsAtTheEstimateAndNotBeyond) {
   EXPECT_NE(beyond.message.find("estimated maximum model length is 8192"), std::string::npos);
 }
 
+// 32 layers of 4096 B a token; each of two stages has 16 of them. 0.14 to 0.16 compared what all
+// layers need with one stage's memory.
+TEST(Startup, AStageIsAskedForAllLayersInSomeReleases) {
+  const auto outcome = [](const std::string& version, std::int64_t length) {
+    DeploymentInput input;
+    input.launch_line =
+        std::string("vllm serve ") + kLlama + "-pp 2 --max-model-len " + std::to_string(length);
+    input.gpu = "H100-80GB";
+    input.engine_version = version;
+    input.assume = {"available_kv_gib=1"};
+    return simulate_startup(*resolve_input(input).as<vllm::Deployment>()).outcome;
+  };
+  constexpr std::int64_t kAlone = 16384;  // 1 GiB / (16 x 4096 B)
+  for (const char* version : {"0.12.0", "0.17.0"}) {
+    EXPECT_TRUE(outcome(version, kAlone).fits()) << version;
+    EXPECT_FALSE(outcome(version, kAlone + 16).fits()) << version;
+  }
+  for (const char* version : {"0.14.0", "0.16.0"}) {
+    EXPECT_TRUE(outcome(version, kAlone / 2).fits()) << version;
+    const Outcome beyond = outcome(version, kAlone);
+    EXPECT_EQ(beyond.short_by, kGiB) << version;
+    EXPECT_NE(beyond.message.find("estimated maximum model length is 8192"), std::string::npos);
+  }
+}
+
 TEST(Startup, OtherMemoryOnTheCardIsFoundAtTheFirstCheck) {
   DeploymentInput input;
   input.launch_line = std::string("vllm serve ") + kLlama;
