@@ -86,14 +86,19 @@ models::Fp4Experts fp4_experts(const Deployment& deployment) {
 kernels::ExpertKernel expert_kernel(const Deployment& deployment) {
   using kernels::ExpertKernel;
   const auto& quantization = deployment.model->quantization;
-  if (!quantization) {
-    return ExpertKernel::kTriton;
-  }
   const int compute = deployment.gpu.compute_major;
+  const TrtllmExperts trtllm =
+      compute == 10 ? deployment.rules.trtllm_experts : TrtllmExperts::kNone;
+  if (!quantization) {
+    return trtllm == TrtllmExperts::kAll ? ExpertKernel::kTrtllmGen : ExpertKernel::kTriton;
+  }
   if (quantization->method == "mxfp4") {
     return fp4_experts(deployment).swizzle ? ExpertKernel::kGptOssTriton
            : compute == 10                 ? ExpertKernel::kTrtllmGen
                                            : ExpertKernel::kMarlin;
+  }
+  if (quantization->weight_float && trtllm != TrtllmExperts::kNone) {
+    return ExpertKernel::kTrtllmGen;
   }
   if (quantization->weight_float && quantization->weight_bits == 4) {
     return compute >= 10 ? ExpertKernel::kFlashInferCutlass : ExpertKernel::kMarlin;
@@ -104,11 +109,16 @@ kernels::ExpertKernel expert_kernel(const Deployment& deployment) {
   return ExpertKernel::kTriton;
 }
 
+bool runs_trtllm_experts(const Deployment& deployment) {
+  return deployment.exchange.kind == Exchange::kNone &&
+         expert_kernel(deployment) == kernels::ExpertKernel::kTrtllmGen;
+}
+
 Bytes expert_workspace(const Deployment& deployment, const FfnSpec& ffn, Tokens tokens) {
   kernels::ExpertShape shape;
   const ExpertExchange& exchange = deployment.exchange;
-  if (exchange.backend == "deep_gemm_mega_moe") {
-    return Bytes{0};  // all within its symmetric buffer
+  if (exchange.backend == "deep_gemm_mega_moe" || runs_trtllm_experts(deployment)) {
+    return Bytes{0};  // all within its symmetric buffer, or the kernel's call
   }
   const auto chunk = kernels::vllm_expert_chunk(deployment.launch.version);
   const auto arriving = static_cast<std::int64_t>(

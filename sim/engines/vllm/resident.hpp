@@ -30,6 +30,8 @@ models::Fp4Experts fp4_experts(const Deployment& deployment);
 
 // The kernel that runs the experts of this model on this card.
 kernels::ExpertKernel expert_kernel(const Deployment& deployment);
+// Whether one call of trtllm-gen routes, multiplies and sums, with tensors of its own.
+bool runs_trtllm_experts(const Deployment& deployment);
 // Its workspace for `tokens` tokens, shared by all layers and kept.
 Bytes expert_workspace(const Deployment& deployment, const models::FfnSpec& ffn, Tokens tokens);
 

@@ -100,6 +100,10 @@ StartupRules read_rules(const Version& version) {
   rules.fp4_triton_scale_columns = read.integer("fp4_triton_scale_columns");
   rules.fp4_triton_keeps_scales = read.boolean("fp4_triton_keeps_scales");
   rules.fp4_trtllm_width = read.integer("fp4_trtllm_width");
+  rules.trtllm_experts =
+      read.choice<TrtllmExperts>("trtllm_experts", {{"none", TrtllmExperts::kNone},
+                                                    {"quantised", TrtllmExperts::kQuantised},
+                                                    {"all", TrtllmExperts::kAll}});
   rules.load_max_split = kMiB * read.integer("load_max_split_mib");
   rules.profile_max_split = kMiB * read.integer("profile_max_split_mib");
   rules.torch = read.version("torch");

@@ -29,6 +29,8 @@ enum class SparseFlashInfer { kNever, kFewHeadsIn16Bits, kFewHeads, kFewHeadsOrF
 // What FlashMLA's sparse backend holds: the gathered context; queries too; padded ones too, and
 // from then on let go where a larger workspace replaces it.
 enum class SparseBuffers { kNone, kContext, kQueries, kPadded };
+// Experts that go to trtllm-gen's kernels on Blackwell's data centre cards, MXFP4 ones apart.
+enum class TrtllmExperts { kNone, kQuantised, kAll };
 enum class RunnerV2 { kNever, kDense, kListed, kDenseOrListed, kAlways };
 
 struct StartupRules {
@@ -97,6 +99,7 @@ struct StartupRules {
   std::int64_t fp4_triton_scale_columns = 2;
   bool fp4_triton_keeps_scales = false;
   std::int64_t fp4_trtllm_width = 256;
+  TrtllmExperts trtllm_experts = TrtllmExperts::kNone;
   // max_split_size of PyTorch's allocator while loading and in the profile run; 0: as it was.
   Bytes load_max_split;
   Bytes profile_max_split;

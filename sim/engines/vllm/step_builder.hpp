@@ -224,6 +224,7 @@ class StepBuilder {
   void time_kernel(const std::vector<TensorId>& beside);
   TensorId moe(const FfnSpec& spec, TensorId input);
   TensorId experts(const FfnSpec& spec, const std::vector<TensorId>& chosen);
+  TensorId trtllm_experts(OpId id, const FfnSpec& spec);
   void make_expert_workspace(OpId id, const FfnSpec& spec);
   std::vector<TensorId> dispatched(const std::vector<TensorId>& reads);
 

@@ -126,6 +126,38 @@ void StepBuilder::grow_workspace(OpId id, Bytes bytes, TensorInfo info) {
   graph_.make(id, std::move(info));
 }
 
+// Rows of each expert are padded to tiles of up to 128; both products keep theirs while the call
+// lasts (flashinfer 0.6.13, trtllm_fused_moe_kernel_launcher.cu, getMaxPermutedPaddedCount).
+TensorId StepBuilder::trtllm_experts(OpId id, const FfnSpec& spec) {
+  constexpr std::int64_t kTilePadding = 127;
+  constexpr std::int64_t kFp4Group = 16;
+  constexpr std::int64_t kFp8Group = 128;
+  constexpr std::int64_t kScaleBytes = 4;
+  const std::int64_t width = deployment_.ep > 1 ? spec.expert_width : local(spec.expert_width);
+  const std::int64_t hidden = spec.latent > 0 ? spec.latent : model_.hidden;
+  const auto& quantization = model_.quantization;
+  const bool by_blocks = quantization && quantization->method != "mxfp4";
+  Bytes first = element_ * width;
+  if (by_blocks && quantization->weight_bits == 4) {
+    first = Bytes{width / 2 + width / kFp4Group};
+  } else if (by_blocks) {  // gate and up, then their product, with scales
+    first = Bytes{3 * width + div_ceil(3 * width, kFp8Group) * kScaleBytes};
+  } else if (!quantization) {
+    first = element_ * 2 * width;
+  }
+  const Bytes row = first + element_ * hidden;
+  if (by_blocks) {
+    graph_.make(id, per_token_bytes("quantised input", "T x H x w",
+                                    Bytes{hidden * quantization->weight_bits / 8},
+                                    Leaf::kRuntimeIntermediates));
+  }
+  graph_.make(id, per_token_bytes("products of both matrices", "T x k x (I + H)",
+                                  row * spec.experts_per_token, Leaf::kWorkspaceMoe));
+  graph_.make(id, {"padding of both products", "E x 127 x (I + H)", Leaf::kWorkspaceMoe,
+                   Affine::fixed(row * detail::checked_mul(spec.experts, kTilePadding))});
+  return graph_.make(id, per_token("experts' output", "T x H x b", model_.hidden));
+}
+
 TensorId StepBuilder::experts(const FfnSpec& spec, const std::vector<TensorId>& chosen) {
   const std::vector<TensorId> reads = dispatched(chosen);
   const OpId id = op("fused experts", reads);
@@ -142,6 +174,9 @@ TensorId StepBuilder::experts(const FfnSpec& spec, const std::vector<TensorId>& 
     graph_.make(id, per_token("experts' outputs before their sum", "T x k x H x b",
                               spec.experts_per_token * model_.hidden, Leaf::kRuntimeIntermediates));
     return out;
+  }
+  if (runs_trtllm_experts(deployment_)) {
+    return trtllm_experts(id, spec);
   }
   make_expert_workspace(id, spec);
   const bool arrives_quantised =

@@ -63,6 +63,33 @@ TEST(StepProgram, SamplerOfTheFirstRunner) {
           kMiB * 32);
 }
 
+// 128 experts of 768 x 2048, 8 a token, in 16 bits: on B200 trtllm-gen's call holds I for each of
+// two steps and H for each padded row, and nothing stays; Triton's workspaces stay.
+TEST(StepProgram, BlackwellRunsExpertsInOneCall) {
+  const auto of_experts = [](const Deployment& of, std::int64_t tokens) {
+    const opgraph::Program program(step_graph(of, 0, profile_kind(of, {})));
+    const opgraph::StepShape shape{tokens, 1, 1};
+    const auto peak =
+        program.peak_among(shape, [](const auto& op) { return op.name == "fused experts"; });
+    Bytes sum;
+    for (const opgraph::LiveTensor& tensor : program.live_set(peak->op, shape).tensors) {
+      sum += tensor.leaf == Leaf::kWorkspaceMoe ? tensor.bytes : Bytes{0};
+    }
+    return sum;
+  };
+  const std::string line = "Qwen/Qwen3-30B-A3B --enforce-eager --max-num-batched-tokens 1024 ";
+  const Deployment b200 = deployment(line, "0.20.0", "B200");
+  EXPECT_EQ(of_experts(b200, 1024), Bytes{(1024LL * 8 + 128 * 127) * (2 * 768 + 2048) * 2});
+  const models::FfnSpec& ffn = b200.model->layer(0).ffn;
+  EXPECT_EQ(expert_workspace(b200, ffn, Tokens{1024}), Bytes{0});
+  EXPECT_EQ(shared_workspace(b200), Bytes{0});
+  for (const Deployment& triton :
+       {deployment(line, "0.19.0", "B200"), deployment(line, "0.20.0", "H100-80GB")}) {
+    EXPECT_EQ(of_experts(triton, 1024), expert_workspace(triton, ffn, Tokens{1024}));
+    EXPECT_EQ(shared_workspace(triton), expert_workspace(triton, ffn, Tokens{1024}));
+  }
+}
+
 // Up to 0.16 all rows are sorted: 9.5 u.
 TEST(StepProgram, SamplerThatSorts) {
   const Deployment llama = deployment("meta-llama/Llama-3.1-8B-Instruct --enforce-eager", "0.16.0");
