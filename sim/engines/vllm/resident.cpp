@@ -45,6 +45,13 @@ Bytes sampler_buffer(const Deployment& deployment, std::int64_t rows) {
          detail::checked_mul(static_cast<std::int64_t>(programs), deployment.model->vocabulary);
 }
 
+// MXFP4 experts with FlashInfer's CUTLASS kernels, on GeForce and RTX PRO Blackwell.
+bool runs_cutlass_fp4(const Deployment& deployment) {
+  return deployment.gpu.compute_major == 12 && deployment.rules.fp4_cutlass_sm120 &&
+         deployment.rules.fp4_triton_compute < 12 &&
+         deployment.launch.variable("VLLM_MXFP4_USE_MARLIN") != std::optional<std::string>("1");
+}
+
 models::Fp4Experts fp4_experts(const Deployment& deployment) {
   const auto& quantization = deployment.model->quantization;
   const int compute = deployment.gpu.compute_major;
@@ -62,7 +69,9 @@ models::Fp4Experts fp4_experts(const Deployment& deployment) {
     return {.width_multiple = 128, .hidden_multiple = 128};
   }
   if (compute > rules.fp4_triton_compute || asks_for("VLLM_MXFP4_USE_MARLIN")) {
-    return {};
+    return runs_cutlass_fp4(deployment)
+               ? models::Fp4Experts{.width_multiple = 128, .hidden_multiple = 128}
+               : models::Fp4Experts{};
   }
   models::Fp4Experts out{.width_multiple = 64, .hidden_multiple = 1, .fp32_bias = true};
   models::Fp4Experts::Swizzle swizzle;
@@ -95,6 +104,7 @@ kernels::ExpertKernel expert_kernel(const Deployment& deployment) {
   if (quantization->method == "mxfp4") {
     return fp4_experts(deployment).swizzle ? ExpertKernel::kGptOssTriton
            : compute == 10                 ? ExpertKernel::kTrtllmGen
+           : runs_cutlass_fp4(deployment)  ? ExpertKernel::kFlashInferCutlass
                                            : ExpertKernel::kMarlin;
   }
   if (quantization->weight_float && trtllm != TrtllmExperts::kNone) {

@@ -100,6 +100,7 @@ StartupRules read_rules(const Version& version) {
   rules.fp4_triton_scale_columns = read.integer("fp4_triton_scale_columns");
   rules.fp4_triton_keeps_scales = read.boolean("fp4_triton_keeps_scales");
   rules.fp4_trtllm_width = read.integer("fp4_trtllm_width");
+  rules.fp4_cutlass_sm120 = read.boolean("fp4_cutlass_sm120");
   rules.trtllm_experts =
       read.choice<TrtllmExperts>("trtllm_experts", {{"none", TrtllmExperts::kNone},
                                                     {"quantised", TrtllmExperts::kQuantised},

@@ -99,6 +99,7 @@ struct StartupRules {
   std::int64_t fp4_triton_scale_columns = 2;
   bool fp4_triton_keeps_scales = false;
   std::int64_t fp4_trtllm_width = 256;
+  bool fp4_cutlass_sm120 = false;
   TrtllmExperts trtllm_experts = TrtllmExperts::kNone;
   // max_split_size of PyTorch's allocator while loading and in the profile run; 0: as it was.
   Bytes load_max_split;

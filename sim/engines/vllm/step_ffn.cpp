@@ -179,6 +179,16 @@ TensorId StepBuilder::experts(const FfnSpec& spec, const std::vector<TensorId>& 
     return trtllm_experts(id, spec);
   }
   make_expert_workspace(id, spec);
+  if (exchange.kind == Exchange::kNone &&
+      expert_kernel(deployment_) == kernels::ExpertKernel::kFlashInferCutlass) {
+    // As kernels::cutlass_experts() has them, without scales and offsets.
+    const std::int64_t width = deployment_.ep > 1 ? spec.expert_width : local(spec.expert_width);
+    graph_.make(id, per_token("permuted input", "T x k x H x b",
+                              spec.experts_per_token * model_.hidden, Leaf::kWorkspaceMoe));
+    graph_.make(id, per_token("first product", "T x k x max(2I, H) x b",
+                              spec.experts_per_token * std::max(2 * width, model_.hidden),
+                              Leaf::kWorkspaceMoe));
+  }
   const bool arrives_quantised =
       exchange.kind == Exchange::kBatched ||
       (exchange.kind == Exchange::kSparse && exchange.payload != comm::Payload::kBf16);

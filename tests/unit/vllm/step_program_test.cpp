@@ -90,6 +90,18 @@ TEST(StepProgram, BlackwellRunsExpertsInOneCall) {
   }
 }
 
+// gpt-oss on a GeForce: Marlin pads hidden sizes to 256, CUTLASS to 128; Triton, from 0.32 on, not.
+TEST(StepProgram, Mxfp4ExpertsOnGeForce) {
+  const auto kernel = [](const std::string& version) {
+    const Deployment of = deployment("openai/gpt-oss-20b", version, "RTX5090");
+    return std::pair{expert_kernel(of), fp4_experts(of).hidden_multiple};
+  };
+  using kernels::ExpertKernel;
+  EXPECT_EQ(kernel("0.21.0"), (std::pair{ExpertKernel::kMarlin, std::int64_t{256}}));
+  EXPECT_EQ(kernel("0.22.0"), (std::pair{ExpertKernel::kFlashInferCutlass, std::int64_t{128}}));
+  EXPECT_EQ(kernel("0.32.0"), (std::pair{ExpertKernel::kGptOssTriton, std::int64_t{1}}));
+}
+
 // Up to 0.16 all rows are sorted: 9.5 u.
 TEST(StepProgram, SamplerThatSorts) {
   const Deployment llama = deployment("meta-llama/Llama-3.1-8B-Instruct --enforce-eager", "0.16.0");
