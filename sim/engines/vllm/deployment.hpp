@@ -117,6 +117,8 @@ struct Deployment : EngineDeployment {
   [[nodiscard]] Bytes kv_token_bytes(const models::KvLayerSpec& layer) const;
   // Vision and audio towers are part of the weights.
   [[nodiscard]] bool loads_towers() const;
+  // The language model gets embeddings in place of ids, from a buffer of the runner.
+  [[nodiscard]] bool takes_embeddings() const { return !model->towers.empty() && loads_towers(); }
   // Latent attention is computed and cached as plain attention.
   [[nodiscard]] bool expands_latents() const;
   // Kernels leave a state inside a prefill, one more block.

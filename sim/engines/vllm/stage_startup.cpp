@@ -417,7 +417,9 @@ bool StageStartup::appear_outside_torch() {
         comm::group_on_node(deployment_.gpu, deployment_.tp), nccl_settings(deployment_), {});
     collectives = device_bytes(nccl.at_first_collective);
   } else if (deployment_.tp > 1) {
-    collectives = rules.non_torch_tensor_parallel - modules;
+    collectives = (deployment_.gpu.compute_major == 10 ? rules.non_torch_tensor_parallel_blackwell
+                                                       : rules.non_torch_tensor_parallel) -
+                  modules;
   } else if (deployment_.pp > 1) {
     modules = rules.non_torch_pipeline;
   }

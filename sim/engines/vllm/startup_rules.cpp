@@ -115,6 +115,8 @@ StartupRules read_rules(const Version& version) {
   rules.non_torch_before_hopper = kMiB * read.measured("non_torch_before_hopper_mib", notes);
   rules.trial_capture = kMiB * read.measured("trial_capture_mib", notes);
   rules.non_torch_tensor_parallel = kMiB * read.measured("non_torch_tensor_parallel_mib", notes);
+  rules.non_torch_tensor_parallel_blackwell =
+      kMiB * read.measured("non_torch_tensor_parallel_blackwell_mib", notes);
   rules.non_torch_pipeline = kMiB * read.measured("non_torch_pipeline_mib", notes);
   rules.graph_node = kKiB * read.measured("graph_node_kib", notes);
   rules.graph_executable = kKiB * read.measured("graph_executable_kib", notes);

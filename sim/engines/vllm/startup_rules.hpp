@@ -112,6 +112,7 @@ struct StartupRules {
   Bytes non_torch_before_hopper;
   Bytes trial_capture;
   Bytes non_torch_tensor_parallel;
+  Bytes non_torch_tensor_parallel_blackwell;
   Bytes non_torch_pipeline;
   Bytes graph_node;
   Bytes graph_executable;

@@ -30,6 +30,10 @@ void StepBuilder::first_hidden() {
   if (in_graph()) {
     return;
   }
+  if (role_.first && deployment_.takes_embeddings()) {
+    hidden_ = graph_.resident(per_token("inputs' embeddings", "T x H x b", model_.hidden));
+    return;
+  }
   if (role_.first) {
     hidden_ = apply("embedding", {}, per_token("embeddings", "T x H x b", model_.hidden));
     return;

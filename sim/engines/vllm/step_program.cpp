@@ -65,6 +65,9 @@ OpGraph compile_graph(const Deployment& deployment, StageRole role) {
   if (attention.rope >= 0 && !attention.qk_norm && attention.kind != models::AttentionKind::kMla) {
     rotate_made_up(graph, deployment, attention);
   }
+  if (deployment.takes_embeddings()) {
+    return graph;  // the embedding is no part of what is compiled
+  }
   const std::int64_t hidden = deployment.model->hidden;
   const std::int64_t rows =
       align_up(deployment.model->vocabulary, kVocabularyPadding) / deployment.tp;

@@ -102,6 +102,19 @@ TEST(StepProgram, Mxfp4ExpertsOnGeForce) {
   EXPECT_EQ(kernel("0.32.0"), (std::pair{ExpertKernel::kGptOssTriton, std::int64_t{1}}));
 }
 
+// A model with images gets embeddings from the runner's buffer, made outside what is compiled.
+TEST(StepProgram, ImagesKeepTheEmbeddingOutOfTheCompiledPieces) {
+  const std::string line = "Qwen/Qwen3.5-4B --max-model-len 8192 ";
+  const Deployment images = deployment(line);
+  const Deployment text = deployment(line + "--language-model-only");
+  const auto compiling = [](const Deployment& of) {
+    return opgraph::Program(compile_graph(of, {})).peak({8192, 1, 0}).bytes;
+  };
+  // 248,320 x 2560 in 16 bits and two batches beside them.
+  EXPECT_EQ(compiling(text), Bytes{(248'320LL + 2 * 8192) * 2560 * 2});
+  EXPECT_EQ(compiling(images), Bytes{0});
+}
+
 // Up to 0.16 all rows are sorted: 9.5 u.
 TEST(StepProgram, SamplerThatSorts) {
   const Deployment llama = deployment("meta-llama/Llama-3.1-8B-Instruct --enforce-eager", "0.16.0");
