@@ -92,6 +92,16 @@ class Builder {
 
 }  // namespace
 
+Bytes tapped_embeddings(const Deployment& deployment) {
+  const models::EncoderRun* run = encoder_run(deployment);
+  if (run == nullptr || !deployment.loads_towers()) {
+    return Bytes{0};
+  }
+  const std::int64_t tokens = deployment.max_num_batched_tokens.count();
+  return Bytes{detail::checked_mul(tokens, deployment.model->hidden)} *
+         (run->embeddings_a_token - 1) * (models::bits_of(deployment.dtype) / 8);
+}
+
 std::optional<EncoderBatch> encoder_batch(const Deployment& deployment) {
   const models::EncoderRun* run = encoder_run(deployment);
   const bool profiled = !deployment.runner_v2 || deployment.rules.profiles_encoder_v2;

@@ -17,6 +17,10 @@ struct EncoderBatch {
   Bytes embeddings;          // what the language model gets, kept meanwhile
 };
 
+// Where inner layers of the encoder are tapped (Qwen3-VL), what they add to a batch's first layers:
+// T x H x b each, made with the model (models/qwen3_vl.py deepstack_input_embeds).
+Bytes tapped_embeddings(const Deployment& deployment);
+
 // Nothing where no encoder is loaded or profiled, or its shapes are not known.
 std::optional<EncoderBatch> encoder_batch(const Deployment& deployment);
 

@@ -241,7 +241,8 @@ bool StageStartup::load_weights() {
       return false;
     }
   }
-  if (!make_tensors(weights)) {
+  if (!make_tensors(weights) ||
+      !card_.allocate(Leaf::kModelBuffers, tapped_embeddings(deployment_))) {
     return false;
   }
   if (weights.on_host > Bytes{} &&

@@ -110,7 +110,13 @@ void StepBuilder::make_expert_workspace(OpId id, const FfnSpec& spec) {
                       Leaf::kWorkspaceMoe, Affine::fixed(bytes)};
   };
   if (!keeps_expert_workspace(deployment_)) {
-    graph_.make(id, info(own));
+    // As large as this batch asks, but for one that runs in chunks.
+    const std::int64_t most = deployment_.max_num_batched_tokens.count();
+    const auto chunk = kernels::vllm_expert_chunk(deployment_.launch.version);
+    const bool whole = deployment_.exchange.kind == Exchange::kNone && (!chunk || *chunk >= most);
+    graph_.make(id, whole ? per_token_bytes("expert workspaces", "of the batch, by kernel",
+                                            Bytes{own.count() / most}, Leaf::kWorkspaceMoe)
+                          : info(own));
     return;
   }
   const Bytes bytes = std::max(own, sparse_workspace(deployment_));

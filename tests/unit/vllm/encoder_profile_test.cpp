@@ -10,9 +10,13 @@
 namespace oomcast::vllm {
 namespace {
 
-Deployment resolved(const std::string& line, const std::string& version = "0.19.0") {
+Deployment resolved(const std::string& line, const std::string& version = "0.19.0",
+                    const std::string& config = "") {
   DeploymentInput input;
   input.launch_line = "vllm serve " + line;
+  if (!config.empty()) {
+    input.model_config = std::string(OOMCAST_TEST_DATA) + "/models/configs/" + config;
+  }
   input.gpu = "H100-80GB";
   input.engine_version = version;
   return std::move(*resolve_input(input).as<vllm::Deployment>());
@@ -50,6 +54,16 @@ TEST(EncoderProfile, GemmaFillsTheBatchWithImages) {
   ASSERT_TRUE(batch);
   EXPECT_EQ(batch->images, 64);
   EXPECT_EQ(highest(deployment), Bytes{64LL * 4096 * (588 + 3 * 1152 + 2 * 4304) * 2});
+}
+
+// Three inner layers of Qwen3-VL's encoder reach the language model, whose width is 2560.
+TEST(EncoderProfile, TappedLayersHaveABufferOfABatchEach) {
+  const std::string model = "Qwen/Qwen3-VL-4B-Instruct --max-num-batched-tokens 4096 ";
+  const std::string config = "Qwen__Qwen3-VL-4B-Instruct.json";
+  EXPECT_EQ(tapped_embeddings(resolved(model, "0.19.0", config)), Bytes{3LL * 4096 * 2560 * 2});
+  EXPECT_EQ(tapped_embeddings(resolved(model + "--language-model-only", "0.19.0", config)),
+            Bytes{});
+  EXPECT_EQ(tapped_embeddings(resolved("Qwen/Qwen3.5-4B")), Bytes{});
 }
 
 TEST(EncoderProfile, NothingIsEncodedWhereImagesAreOff) {
