@@ -61,7 +61,8 @@ void HashChain::extend(std::int64_t known) {
     const std::int64_t blocks_here =
         last ? target - blocks()
              : std::min((start_ + length - end) / block_size_ + 1, target - blocks());
-    hashes_.resize(hashes_.size() + static_cast<std::size_t>(blocks_here));
+    hashes_.resize(hashes_.size() + static_cast<std::size_t>(blocks_here),
+                   boost::container::default_init);
     // Locals, which the hashes cannot overlap.
     const std::uint64_t base = base_;
     const std::int64_t step = block_size_;
