@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <utility>
 
@@ -10,6 +11,17 @@
 #include "sim/ledger/torch_pool.hpp"
 
 namespace oomcast {
+namespace {
+
+// What changes while steps take and give back cached memory alone.
+constexpr auto kChanging = [] {
+  std::array<Leaf, kStepLeaves.size() + 1> leaves{};
+  std::copy(kStepLeaves.begin(), kStepLeaves.end(), leaves.begin());
+  leaves.back() = Leaf::kSystemCached;
+  return leaves;
+}();
+
+}  // namespace
 
 ClassSteps::ClassSteps(RankState& rank, std::unique_ptr<StepPeaks> peaks,
                        std::vector<FirstStepTensor> first)
@@ -37,7 +49,7 @@ std::optional<Outcome> ClassSteps::run(const StepRun& steps) {
   ++postings_;
   if (fits_into_cached(wanted)) {
     live_ = wanted;
-    rank_.peaks.observe(rank_.memory.ledger(), steps.start_of(0), "serving");
+    rank_.peaks.observe(rank_.memory.ledger(), steps.start_of(0), "serving", kChanging);
     return std::nullopt;
   }
   TorchPool torch(rank_.memory.ledger(), Backing::kSegment);
