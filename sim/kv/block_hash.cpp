@@ -32,6 +32,9 @@ void HashChain::append(ContentSegment segment) {
     content_.back().length += segment.length;
     return;
   }
+  if (content_.capacity() == 0) {
+    content_.reserve(4);  // a prompt, mostly of one or two segments, and its output
+  }
   content_.push_back(segment);
 }
 

@@ -200,6 +200,11 @@ void EngineLoop::sample(SimTime at, const KvUse& kv, std::int64_t running, std::
   }
 }
 
+bool EngineLoop::reaches_low(const KvUse& kv) const {
+  return std::any_of(books_.begin(), books_.end(),
+                     [&kv](const RankBooks& books) { return books.is_lowest(kv); });
+}
+
 // Whether requests hold more than ever before.
 bool EngineLoop::sets_peak(const KvUse& kv) {
   const Bytes used = books_.front().used_bytes(kv);
@@ -258,7 +263,8 @@ bool EngineLoop::jump(std::optional<FineSpan> until) {
   if (!jumped.results.empty()) {
     wake(ends_.front());
     tell(jumped.results);
-    if (!failure_ && steps > 2) {
+    // But for the least that is held, the last row has all extremes of those behind the first.
+    if (!failure_ && steps > 2 && reaches_low(jumped.second)) {
       sample(run.start_of(1), jumped.second, engine_.running(), engine_.waiting());
     }
   }

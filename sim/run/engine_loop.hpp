@@ -76,6 +76,7 @@ class EngineLoop {
   void tell(const RoundResults& results);
   void post(const StepRun& run, const KvUse& kv, std::int64_t running, std::int64_t waiting);
   void sample(SimTime at, const KvUse& kv, std::int64_t running, std::int64_t waiting);
+  [[nodiscard]] bool reaches_low(const KvUse& kv) const;
   bool sets_peak(const KvUse& kv);
   // Time of a step of `requests` decodes and nothing else; remembered, as most steps are of this
   // kind and few sizes.

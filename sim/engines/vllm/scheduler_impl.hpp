@@ -193,7 +193,8 @@ class Scheduler::Impl {
   [[nodiscard]] bool may_join(const Request& request) const;
   void join_lane(Slot slot);
   void schedule_lane();
-  void lane_blocks(std::int64_t step);
+  bool lane_blocks(std::int64_t step);
+  void lane_hashes(std::int64_t step);
   void end_lane_members(Batch& current);
   void finish_lane_members(const Batch& done);
   void restore(Request& request, std::int64_t step) const;

@@ -156,14 +156,20 @@ void Scheduler::Impl::schedule_lane() {
   end_lane_members(*current_);
 }
 
-// Blocks that members take in `step`, and those they fill and hash, in running order.
-void Scheduler::Impl::lane_blocks(std::int64_t step) {
-  for (const Lane::Member& member : lane_.at_boundary(step)) {
+// Blocks that members take in `step`, and those they fill and hash, in running order. Whether any
+// were taken.
+bool Scheduler::Impl::lane_blocks(std::int64_t step) {
+  const std::vector<Lane::Member>& taking = lane_.at_boundary(step);
+  for (const Lane::Member& member : taking) {
     kv_.take_block(at(member.slot));
   }
-  if (lane_.indexable() == 0) {
-    return;
+  if (lane_.indexable() > 0) {
+    lane_hashes(step);
   }
+  return !taking.empty();
+}
+
+void Scheduler::Impl::lane_hashes(std::int64_t step) {
   // Depth 1: the token of this step fills a block; it is known already. Depth 2: the block was
   // filled in the step before, whose output is known now.
   const std::int64_t filled = step + 1 - (depth_ - 1);
@@ -316,8 +322,7 @@ const SteadyJump& Scheduler::Impl::advance_steady(std::int64_t n) {
   jump_.first_token = output_.first_token;
   jump_.finished = output_.finished;
   for (std::int64_t i = 1; i < n; ++i) {
-    lane_blocks(step_ + i);
-    if (!lane_.at_boundary(step_ + i).empty()) {
+    if (lane_blocks(step_ + i)) {
       jump_.last_growth = i;
     }
     if (i == 1) {
