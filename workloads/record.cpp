@@ -1,12 +1,11 @@
 #include "workloads/record.hpp"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstring>
 #include <utility>
 
-#include "sim/core/json.hpp"
+#include "sim/core/error.hpp"
 
 namespace oomcast::workloads {
 namespace {
@@ -87,15 +86,6 @@ char separator_of(std::string_view header) {
     }
   }
   return best;
-}
-
-bool next_filled(LineReader& lines, std::string_view& line) {
-  while (lines.next(line)) {
-    if (!trimmed(line).empty()) {
-      return true;
-    }
-  }
-  return false;
 }
 
 std::vector<std::string> header_names(std::string_view line) {
@@ -179,213 +169,6 @@ class CsvRecords : public RecordSource {
   std::string joined_;
 };
 
-// Collects the fields of one flat object; nested values are skipped.
-class FieldCollector : public nlohmann::json_sax<Json> {
- public:
-  struct Slot {
-    std::string name;
-    bool present = false;
-    bool is_list = false;
-    std::string text;
-    IdLists list;
-  };
-
-  std::vector<Slot> slots;
-  std::vector<std::string>* keys = nullptr;  // collects all keys of the object, if set
-  std::string problem;
-
-  void reset() {
-    for (Slot& slot : slots) {
-      slot.present = false;
-      slot.is_list = false;
-    }
-    depth_ = 0;
-    current_ = nullptr;
-    problem.clear();
-  }
-
-  bool null() override { return scalar({}, false); }
-  bool boolean(bool value) override { return scalar(value ? "true" : "false", true); }
-  bool number_integer(number_integer_t value) override { return integer(value); }
-  bool number_unsigned(number_unsigned_t value) override {
-    if (value <= static_cast<number_unsigned_t>(INT64_MAX)) {
-      return integer(static_cast<std::int64_t>(value));
-    }
-    return scalar(fmt::format("{}", value), true);
-  }
-  bool number_float(number_float_t /*value*/, const string_t& written) override {
-    return scalar(written, true);
-  }
-  bool string(string_t& value) override { return scalar(value, true); }
-  bool binary(binary_t& /*value*/) override { return false; }
-
-  bool start_object(std::size_t /*elements*/) override {
-    ++depth_;
-    if (depth_ > 1) {
-      drop_list();
-    }
-    return check_depth();
-  }
-  bool end_object() override {
-    --depth_;
-    return true;
-  }
-  bool start_array(std::size_t /*elements*/) override {
-    if (depth_ == 0) {
-      problem = "a JSON object, not a list";
-      return false;
-    }
-    ++depth_;
-    if (depth_ == 2 && current_ != nullptr) {
-      current_->present = true;
-      current_->is_list = true;
-      current_->list.clear();
-      current_->list.open();
-    } else {
-      drop_list();
-    }
-    return check_depth();
-  }
-  bool end_array() override {
-    --depth_;
-    return true;
-  }
-  bool key(string_t& name) override {
-    if (depth_ != 1) {
-      return true;
-    }
-    if (keys != nullptr) {
-      keys->push_back(name);
-    }
-    current_ = nullptr;
-    for (Slot& slot : slots) {
-      if (slot.name == name) {
-        current_ = &slot;
-      }
-    }
-    return true;
-  }
-  bool parse_error(std::size_t position, const std::string& /*token*/,
-                   const nlohmann::detail::exception& /*error*/) override {
-    problem = fmt::format("valid JSON (column {})", position);
-    return false;
-  }
-
- private:
-  bool check_depth() {
-    if (depth_ > kMaxJsonDepth) {
-      problem = fmt::format("JSON nested at most {} levels", kMaxJsonDepth);
-      return false;
-    }
-    return true;
-  }
-
-  void drop_list() {
-    if (current_ != nullptr) {
-      current_->is_list = false;
-      current_->present = false;
-      current_ = nullptr;
-    }
-  }
-
-  bool integer(std::int64_t value) {
-    if (depth_ == 2 && current_ != nullptr && current_->is_list) {
-      current_->list.push(value);
-      return true;
-    }
-    std::array<char, 24> digits{};
-    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-    return scalar(std::string_view(digits.data(), static_cast<std::size_t>(end - digits.data())),
-                  true);
-  }
-
-  bool scalar(std::string_view text, bool present) {
-    if (depth_ == 0) {
-      problem = "a JSON object";
-      return false;
-    }
-    if (depth_ > 1) {
-      drop_list();
-    } else if (current_ != nullptr) {
-      current_->present = present;
-      current_->text = text;
-    }
-    return true;
-  }
-
-  int depth_ = 0;
-  Slot* current_ = nullptr;
-};
-
-void parse_object(std::string_view line, FieldCollector& collector, const LineReader& lines) {
-  collector.reset();
-  if (!Json::sax_parse(line.begin(), line.end(), &collector)) {
-    throw ConfigError(Problem{lines.name(), lines.place(), std::string(line.substr(0, 200)),
-                              collector.problem.empty() ? "a JSON object" : collector.problem,
-                              "one JSON object a line"});
-  }
-}
-
-class JsonRecords : public RecordSource {
- public:
-  explicit JsonRecords(std::unique_ptr<LineReader> reader) : RecordSource(std::move(reader)) {}
-
-  int want(std::string_view name) override {
-    collector_.slots.push_back({std::string(name), false, false, {}, {}});
-    return static_cast<int>(collector_.slots.size()) - 1;
-  }
-
-  int want_list(std::string_view name) override {
-    list_ = want(name);
-    return list_;
-  }
-
-  bool next() override {
-    std::string_view line;
-    if (!next_filled(*lines_, line)) {
-      return false;
-    }
-    if (list_ < 0 || !parse_without_list(line)) {
-      parse_object(line, collector_, *lines_);
-    }
-    return true;
-  }
-
-  [[nodiscard]] std::optional<std::string_view> field(int wanted) const override {
-    const auto& slot = collector_.slots[static_cast<std::size_t>(wanted)];
-    const bool there = slot.present && !slot.is_list && !slot.text.empty();
-    return there ? std::optional<std::string_view>(slot.text) : std::nullopt;
-  }
-
-  [[nodiscard]] const IdLists* list(int wanted) const override {
-    const auto& slot = collector_.slots[static_cast<std::size_t>(wanted)];
-    return slot.present && slot.is_list ? &slot.list : nullptr;
-  }
-
- private:
-  // Where one list was taken out, it is the field's unless that one has elements still.
-  bool parse_without_list(std::string_view line) {
-    auto& slot = collector_.slots[static_cast<std::size_t>(list_)];
-    lists_.clear();
-    if (!take_out_lists(line, slot.name, rest_, lists_) || lists_.size() != 1) {
-      return false;
-    }
-    collector_.reset();
-    if (!Json::sax_parse(rest_, &collector_)) {
-      return false;
-    }
-    if (slot.is_list && slot.list[0].ids == 0) {
-      std::swap(slot.list, lists_);
-    }
-    return true;
-  }
-
-  FieldCollector collector_;
-  int list_ = -1;
-  std::string rest_;
-  IdLists lists_;
-};
-
 }  // namespace
 
 std::string_view trimmed(std::string_view text) {
@@ -396,6 +179,15 @@ std::string_view trimmed(std::string_view text) {
     text.remove_suffix(1);
   }
   return text;
+}
+
+bool next_filled(LineReader& lines, std::string_view& line) {
+  while (lines.next(line)) {
+    if (!trimmed(line).empty()) {
+      return true;
+    }
+  }
+  return false;
 }
 
 TraceHead peek_head(LineReader& lines) {
@@ -413,9 +205,7 @@ TraceHead peek_head(LineReader& lines) {
   TraceHead head;
   head.is_json = trimmed(line).starts_with('{') || trimmed(line).starts_with('[');
   if (head.is_json) {
-    FieldCollector collector;
-    collector.keys = &head.names;
-    parse_object(line, collector, lines);
+    head.names = keys_of_object(line, lines);
   } else {
     head.names = header_names(line);
   }
@@ -425,10 +215,6 @@ TraceHead peek_head(LineReader& lines) {
 
 std::unique_ptr<RecordSource> open_csv(std::unique_ptr<LineReader> lines) {
   return std::make_unique<CsvRecords>(std::move(lines));
-}
-
-std::unique_ptr<RecordSource> open_json_lines(std::unique_ptr<LineReader> lines) {
-  return std::make_unique<JsonRecords>(std::move(lines));
 }
 
 std::optional<std::int64_t> scaled_decimal(std::string_view text, int digits) {

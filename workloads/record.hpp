@@ -61,6 +61,12 @@ struct TraceHead {
 // binary file.
 TraceHead peek_head(LineReader& lines);
 
+// The keys of the JSON object in a line, in order. Throws ConfigError for a line that is none.
+std::vector<std::string> keys_of_object(std::string_view line, const LineReader& lines);
+
+// The next line that is not blank; false at the end.
+bool next_filled(LineReader& lines, std::string_view& line);
+
 std::unique_ptr<RecordSource> open_csv(std::unique_ptr<LineReader> lines);
 std::unique_ptr<RecordSource> open_json_lines(std::unique_ptr<LineReader> lines);
 

@@ -1,6 +1,7 @@
 #include "workloads/trace_stream.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 
 namespace oomcast::workloads {
@@ -101,7 +102,7 @@ class KeptRows {
   }
 
   std::vector<Lengths> lengths_;
-  std::vector<Row> rows_;
+  std::deque<Row> rows_;
   std::size_t bytes_ = 0;
   bool is_whole_ = true;
   Row plain_;  // one that says nothing else

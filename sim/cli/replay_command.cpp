@@ -73,10 +73,10 @@ void write_snapshots(const std::vector<RankRecord>& ranks, const OutputFolder& f
 }
 
 // As `oomcast report` reads it from the files, so that a report made later is the same.
-void write_reports(const OutputFolder& folder, const std::vector<RankRecord>& ranks,
+void write_reports(const OutputFolder& folder, std::vector<RankRecord> ranks,
                    report::FinishedRequests requests) {
   const report::FinishedRun run =
-      report::read_run(folder.staged("record.json"), ranks, std::move(requests));
+      report::read_run(folder.staged("record.json"), std::move(ranks), std::move(requests));
   folder.write("report.html", report::report_page(run));
   CheckedFile trace(folder.staged("trace.pftrace"));
   report::write_perfetto(run, trace);
@@ -141,12 +141,13 @@ class Replay {
     requests.close();
     stop_no_more();
     record.workload = workload_json(workload_, stream_->summary());
-    write(record, requests.sample(), path, folder);
-    return record.outcome.fits() ? kFits : kDoesNotFit;
+    const bool fits = record.outcome.fits();
+    write(std::move(record), requests.sample(), path, folder);
+    return fits ? kFits : kDoesNotFit;
   }
 
  private:
-  void write(const RunRecord& record, report::FinishedRequests requests, const std::string& path,
+  void write(RunRecord record, report::FinishedRequests requests, const std::string& path,
              OutputFolder& folder) {
     CheckedFile timeline(folder.staged("timeline.csv"));
     write_timeline_csv(record.ranks, timeline);
@@ -154,11 +155,12 @@ class Replay {
     write_snapshots(record.ranks, folder);
     const std::string json = record_json(record, meta_json(start_)).dump(2) + "\n";
     const std::string text = record_text(record);
+    const std::string brief = record_brief(record);
     folder.write("record.json", json);
     folder.write("config.resolved.json", record.config.dump(2) + "\n");
     folder.write("summary.txt", text);
-    write_reports(folder, record.ranks, std::move(requests));
-    std::cout << chosen_output(values_, record.outcome.fits(), json, record_brief(record),
+    write_reports(folder, std::move(record.ranks), std::move(requests));
+    std::cout << chosen_output(values_, record.outcome.fits(), json, brief,
                                text + "Results in " + path + "\n")
               << std::flush;
     if (!std::cout) {

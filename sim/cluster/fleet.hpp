@@ -35,6 +35,7 @@ class Server final : public RoundListener {
   void preempted(RequestId id) override;
   void first_token(RequestId id, SimTime at) override;
   void ended(const EndedRequest& request, SimTime at) override;
+  [[nodiscard]] bool answers_ends() const override { return true; }
 
   [[nodiscard]] Role role() const { return role_; }
   [[nodiscard]] ServingEngine& engine() { return *engine_; }

@@ -37,11 +37,13 @@ struct StepTotals {
 // The next round of a steady state: decodes and nothing else.
 struct SteadyShape {
   std::int64_t decode_requests = 0;
-  Tokens first_context;  // StepTotals::decode_context it will have
+  Tokens first_context;        // StepTotals::decode_context it will have
+  bool ends_requests = false;  // results that come with the round, of a batch in flight, do
 };
 
-// n rounds at once. Every round runs the same decodes, one token each, and nothing else; nobody
-// finishes. In round i (from 0) the context is first_context + i * decode_requests.
+// n rounds at once. Every round runs the same decodes, one token each, and nothing else. Results of
+// a batch in flight before them come with the first. In round i (from 0) the context is
+// first_context + i * decode_requests.
 template <typename PoolCounts>
 struct SteadyRounds {
   std::int64_t first_step = 0;  // StepTotals::step of round 0
@@ -49,6 +51,7 @@ struct SteadyRounds {
   std::int64_t decode_requests = 0;
   Tokens first_context;          // StepTotals::decode_context of round 0
   PoolCounts first;              // the pool in the first round
+  PoolCounts second;             // in the second, after what those results gave back
   PoolCounts last;               // and in the last
   std::int64_t last_growth = 0;  // the latest round, from 0, in which requests took from the pool
 };

@@ -32,6 +32,9 @@ void HashChain::append(ContentSegment segment) {
     content_.back().length += segment.length;
     return;
   }
+  if (content_.capacity() == 0) {
+    content_.reserve(4);  // a prompt, mostly of one or two segments, and its output
+  }
   content_.push_back(segment);
 }
 
@@ -61,7 +64,8 @@ void HashChain::extend(std::int64_t known) {
     const std::int64_t blocks_here =
         last ? target - blocks()
              : std::min((start_ + length - end) / block_size_ + 1, target - blocks());
-    hashes_.resize(hashes_.size() + static_cast<std::size_t>(blocks_here));
+    hashes_.resize(hashes_.size() + static_cast<std::size_t>(blocks_here),
+                   boost::container::default_init);
     // Locals, which the hashes cannot overlap.
     const std::uint64_t base = base_;
     const std::int64_t step = block_size_;

@@ -9,6 +9,7 @@
 // which waits for no other, whatever the block size in tokens.
 #pragma once
 
+#include <boost/container/vector.hpp>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -46,7 +47,9 @@ class HashChain {
   [[nodiscard]] std::uint64_t hash(std::int64_t block) const {
     return hashes_[static_cast<std::size_t>(block)];
   }
-  [[nodiscard]] std::span<const std::uint64_t> hashes() const { return hashes_; }
+  [[nodiscard]] std::span<const std::uint64_t> hashes() const {
+    return {hashes_.data(), hashes_.size()};
+  }
 
  private:
   void enter(std::size_t segment, std::int64_t start, std::uint64_t hash);
@@ -56,9 +59,9 @@ class HashChain {
   std::vector<ContentSegment> content_;
   // The segment in which the next hash ends, or one before it.
   std::size_t segment_ = 0;
-  std::int64_t start_ = 0;  // position of its first token
-  std::uint64_t base_ = 0;  // hash of all before it and its id
-  std::vector<std::uint64_t> hashes_;
+  std::int64_t start_ = 0;                          // position of its first token
+  std::uint64_t base_ = 0;                          // hash of all before it and its id
+  boost::container::vector<std::uint64_t> hashes_;  // which can grow without being zeroed first
 };
 
 }  // namespace oomcast::kv

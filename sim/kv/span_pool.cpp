@@ -25,7 +25,7 @@ SpanPool::SpanPool(std::int64_t num_blocks, bool unhashed_first)
     : total_(num_blocks - 1),
       unhashed_first_(unhashed_first),
       free_(num_blocks - 1),
-      noted_heads_(std::bit_ceil(static_cast<std::size_t>(num_blocks) / kWordBits * 4 + 1)),
+      noted_heads_(std::bit_ceil(static_cast<std::size_t>(num_blocks) / kWordBits * 16 + 1)),
       noted_mask_(noted_heads_.size() - 1) {
   if (total_ == 0) {
     return;
@@ -92,7 +92,7 @@ void SpanPool::link_key(SpanId id) {
 
 // Keys that are no longer first ones stay noted until most may be of that kind.
 void SpanPool::note_head(BlockKey key) {
-  const std::int64_t room = std::ssize(noted_heads_) * kWordBits / 8;
+  const std::int64_t room = std::ssize(noted_heads_) * kWordBits / 32;
   if (++noted_ > std::max(room, 2 * static_cast<std::int64_t>(heads_.size()))) {
     std::fill(noted_heads_.begin(), noted_heads_.end(), 0);
     for (const auto& [head, id] : heads_) {
@@ -101,6 +101,24 @@ void SpanPool::note_head(BlockKey key) {
     noted_ = static_cast<std::int64_t>(heads_.size()) + 1;
   }
   noted_heads_[word_of(key)] |= bit_of(key);
+}
+
+std::size_t SpanPool::no_heads(std::span<const BlockKey> keys) const {
+  constexpr std::size_t kStride = 8;  // looked up together, as a lookup waits for no other
+  std::size_t at = 0;
+  for (; at + kStride <= keys.size(); at += kStride) {
+    std::uint64_t noted = 0;
+    for (const BlockKey key : keys.subspan(at, kStride)) {
+      noted |= noted_heads_[word_of(key)] >> (key % kWordBits);
+    }
+    if ((noted & 1) != 0) {
+      break;
+    }
+  }
+  while (at < keys.size() && !may_be_head(keys[at])) {
+    ++at;
+  }
+  return at;
 }
 
 void SpanPool::unlink_key(SpanId id) {
@@ -318,10 +336,9 @@ void SpanPool::insert(std::span<const BlockKey> keys, std::int64_t first, Table&
       if (known.capacity() < known.size() + keys.size()) {
         known.reserve(at(own).blocks.capacity());  // as many at most, and grown as seldom
       }
-      const auto end =
-          std::find_if(keys.begin(), keys.end(), [this](BlockKey key) { return may_be_head(key); });
-      known.append(keys.begin(), end);
-      keys = keys.subspan(static_cast<std::size_t>(end - keys.begin()));
+      const std::size_t count = no_heads(keys);
+      known.append(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(count));
+      keys = keys.subspan(count);
       if (keys.empty()) {
         break;
       }

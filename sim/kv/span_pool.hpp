@@ -189,6 +189,8 @@ class SpanPool {
   [[nodiscard]] bool may_be_head(BlockKey key) const {
     return (noted_heads_[word_of(key)] & bit_of(key)) != 0;
   }
+  // How many keys at the front are none for certain.
+  [[nodiscard]] std::size_t no_heads(std::span<const BlockKey> keys) const;
   [[nodiscard]] std::size_t word_of(BlockKey key) const { return (key / kWordBits) & noted_mask_; }
   [[nodiscard]] static std::uint64_t bit_of(BlockKey key) {
     return std::uint64_t{1} << (key % kWordBits);
@@ -228,17 +230,21 @@ inline void SpanPool::take(std::int64_t count, std::int64_t expected, Table& tab
 }
 
 // A request that decodes does this for every block, mostly behind a span of its own and from the
-// end of one whose blocks nobody can find.
+// end of one that has more.
 inline void SpanPool::take(Table& table) {
   if (!table.parts.empty()) {
     Part& part = table.parts.back();
     Span& own = at(part.span);
     Span& front = at(first_free_);
     const std::int64_t left = front.size() - 1;
-    if (own.references == 1 && own.size() == part.blocks && left > 0 && left >= front.keyed()) {
+    if (own.references == 1 && own.size() == part.blocks && left > 0) {
       own.blocks.push_back(front.blocks.back());
       front.blocks.pop_back();
-      if (front.hashed() > left) {
+      if (front.keyed() > left) {
+        front.keys.pop_back();
+        ++evictions_;
+        --cached_free_;
+      } else if (front.hashed() > left) {
         --front.unshared;
         --cached_free_;
       }

@@ -123,10 +123,22 @@ void PeakTracker::observe(const Ledger& ledger, SimTime at, std::string_view dur
     device_ = {used, at, ledger.device_by_leaf(), std::string(during)};
   }
   for (std::size_t leaf = 0; leaf < kLeafCount; ++leaf) {
-    if (ledger.device_by_leaf()[leaf] > leaves_[leaf].bytes) {
-      leaves_[leaf] = {ledger.device_by_leaf()[leaf], at, ledger.device_by_leaf(),
-                       std::string(during)};
-    }
+    observe(ledger, at, during, leaf);
+  }
+}
+
+void PeakTracker::observe(const Ledger& ledger, SimTime at, std::string_view during,
+                          std::span<const Leaf> changed) {
+  for (const Leaf leaf : changed) {
+    observe(ledger, at, during, index_of(leaf));
+  }
+}
+
+void PeakTracker::observe(const Ledger& ledger, SimTime at, std::string_view during,
+                          std::size_t leaf) {
+  const Bytes bytes = ledger.device_by_leaf()[leaf];
+  if (bytes > leaves_[leaf].bytes) {
+    leaves_[leaf] = {bytes, at, ledger.device_by_leaf(), std::string(during)};
   }
 }
 

@@ -102,11 +102,16 @@ class PeakTracker {
   // Call after a change; `during` is copied only when a new peak is set. `extra` as stated by the
   // caller (e.g. step shape).
   void observe(const Ledger& ledger, SimTime at, std::string_view during);
+  // The same where only these leaves can hold more than at the last call.
+  void observe(const Ledger& ledger, SimTime at, std::string_view during,
+               std::span<const Leaf> changed);
 
   [[nodiscard]] const Peak& device() const { return device_; }
   [[nodiscard]] const Peak& of(Leaf leaf) const { return leaves_[index_of(leaf)]; }
 
  private:
+  void observe(const Ledger& ledger, SimTime at, std::string_view during, std::size_t leaf);
+
   Peak device_;
   std::array<Peak, kLeafCount> leaves_;
 };

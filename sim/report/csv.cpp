@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -19,6 +20,15 @@ char* put_number(char* at, std::int64_t number) {
   return at;
 }
 
+// "00", "01", ... "99"
+constexpr auto kPairs = [] {
+  std::array<std::array<char, 2>, 100> pairs{};
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    pairs[i] = {static_cast<char>('0' + i / 10), static_cast<char>('0' + i % 10)};
+  }
+  return pairs;
+}();
+
 // Seconds with nanosecond digits; nothing for an instant that never came.
 char* put_time(char* at, SimTime time) {
   constexpr std::int64_t kPerSecond = 1'000'000'000;
@@ -28,10 +38,11 @@ char* put_time(char* at, SimTime time) {
     at = std::to_chars(at, at + kMostLetters, nanos / kPerSecond).ptr;
     *at++ = '.';
     auto rest = static_cast<std::uint32_t>(nanos % kPerSecond);
-    for (std::ptrdiff_t i = kDigits - 1; i >= 0; --i) {
-      at[i] = static_cast<char>('0' + rest % 10);
-      rest /= 10;
+    for (std::ptrdiff_t i = kDigits - 2; i > 0; i -= 2) {
+      std::copy(kPairs[rest % 100].begin(), kPairs[rest % 100].end(), at + i);
+      rest /= 100;
     }
+    *at = static_cast<char>('0' + rest);
     at += kDigits;
   }
   *at++ = ',';
@@ -41,11 +52,6 @@ char* put_time(char* at, SimTime time) {
 void add_number(std::string& line, std::int64_t number) {
   std::array<char, kMostLetters> text{};
   line.append(text.data(), put_number(text.data(), number));
-}
-
-void add_time(std::string& line, SimTime time) {
-  std::array<char, kMostLetters> text{};
-  line.append(text.data(), put_time(text.data(), time));
 }
 
 // Ids come from the trace and may hold anything.
@@ -65,8 +71,6 @@ void add_text(std::string& line, std::string_view text) {
   line += ',';
 }
 
-void end_line(std::string& line) { line.back() = '\n'; }
-
 // Columns that only some runs have; empty where a row has none of them.
 struct ExtraColumns {
   bool segments = false;  // the allocator's depth
@@ -74,39 +78,45 @@ struct ExtraColumns {
   bool host = false;      // with a host tier
 };
 
-void add_row(std::string& line, int rank, const TimelineRow& row, const ExtraColumns& extra) {
-  line.clear();
-  add_time(line, row.at);
-  add_number(line, rank);
+void put_row(std::string& line, int rank, const TimelineRow& row, const ExtraColumns& extra) {
+  constexpr std::size_t kMostNumbers = kLeafCount + 18;
+  std::array<char, kMostNumbers * kMostLetters> text;
+  char* at = put_time(text.data(), row.at);
+  const auto put = [&at](std::int64_t number) { at = put_number(at, number); };
+  const auto put_nothing = [&at] { *at++ = ','; };
+  put(rank);
   for (const Bytes bytes : row.device) {
-    add_number(line, bytes.count());
+    put(bytes.count());
   }
   for (const Bytes bytes :
        {row.kv_used, row.kv_cached, row.kv_free, row.views.torch_allocated,
         row.views.torch_reserved, row.views.device_used, row.views.pinned_host}) {
-    add_number(line, bytes.count());
+    put(bytes.count());
   }
   for (const std::int64_t count : {row.running, row.waiting, row.step_tokens, row.preemptions}) {
-    add_number(line, count);
+    put(count);
   }
   if (row.torch) {
-    add_number(line, row.torch->inactive_split.count());
-    add_number(line, row.torch->segments);
+    put(row.torch->inactive_split.count());
+    put(row.torch->segments);
   } else if (extra.segments) {
-    line += ",,";
+    put_nothing();
+    put_nothing();
   }
   if (row.transfer) {
-    add_number(line, row.transfer->kv_held.count());
-    add_number(line, row.transfer->requests);
+    put(row.transfer->kv_held.count());
+    put(row.transfer->requests);
   } else if (extra.transfer) {
-    line += ",,";
+    put_nothing();
+    put_nothing();
   }
   if (row.host_used) {
-    add_number(line, row.host_used->count());
+    put(row.host_used->count());
   } else if (extra.host) {
-    line += ',';
+    put_nothing();
   }
-  end_line(line);
+  at[-1] = '\n';
+  line.assign(text.data(), at);
 }
 
 }  // namespace
@@ -136,11 +146,11 @@ void write_timeline_csv(const std::vector<RankRecord>& ranks, CheckedFile& file)
       row.device = phase.device;
       row.views = phase.views;
       row.kv_free = phase.device[index_of(Leaf::kKvPool)];
-      add_row(line, rank.rank, row, extra);
+      put_row(line, rank.rank, row, extra);
       file.append(line);
     }
     for (const TimelineRow& row : rank.timeline) {
-      add_row(line, rank.rank, row, extra);
+      put_row(line, rank.rank, row, extra);
       file.append(line);
     }
   }

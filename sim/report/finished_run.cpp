@@ -63,11 +63,11 @@ FinishedRun read_run(const std::string& path) {
   return run;
 }
 
-FinishedRun read_run(const std::string& path, const std::vector<RankRecord>& ranks,
+FinishedRun read_run(const std::string& path, std::vector<RankRecord> ranks,
                      FinishedRequests requests) {
   const Paths paths = paths_of(path);
   FinishedRun run = whole_record(read_json_file(paths.record), paths.record);
-  take_timeline(ranks, run.ranks);
+  take_timeline(std::move(ranks), run.ranks);
   add_requests(run, std::move(requests), paths.requests);
   return run;
 }

@@ -154,7 +154,7 @@ struct FinishedRun {
 // one run. Memory is bounded whatever the length of the files.
 FinishedRun read_run(const std::string& path);
 // The same where all but the record is at hand still.
-FinishedRun read_run(const std::string& path, const std::vector<RankRecord>& ranks,
+FinishedRun read_run(const std::string& path, std::vector<RankRecord> ranks,
                      FinishedRequests requests);
 
 // The same from text in memory.

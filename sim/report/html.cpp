@@ -15,18 +15,14 @@ std::string_view file_named(std::string_view name) {
 }
 
 // A browser ends a script at "</script", wherever it stands. In JSON a < is always within a string.
-std::string script_safe(const OrderedJson& data) {
-  const std::string text = data.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-  std::string safe;
-  safe.reserve(text.size() + text.size() / 16);
+void add_script_safe(std::string& out, std::string_view data) {
   std::size_t begin = 0;
-  for (std::size_t at = text.find('<'); at != std::string::npos; at = text.find('<', begin)) {
-    safe.append(text, begin, at - begin);
-    safe += "\\u003c";
+  for (std::size_t at = data.find('<'); at != data.npos; at = data.find('<', begin)) {
+    out += data.substr(begin, at - begin);
+    out += "\\u003c";
     begin = at + 1;
   }
-  safe.append(text, begin);
-  return safe;
+  out += data.substr(begin);
 }
 
 }  // namespace
@@ -57,8 +53,12 @@ std::string escape_html(std::string_view text) {
   return out;
 }
 
+std::string data_text(const OrderedJson& data) {
+  return data.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
 std::string page(std::string_view title, std::string_view body, std::string_view script,
-                 const OrderedJson& data) {
+                 std::string_view data) {
   std::string out =
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
@@ -76,7 +76,7 @@ std::string page(std::string_view title, std::string_view body, std::string_view
   out += "</style>\n</head>\n<body>\n";
   out += file_named(body);
   out += "\n<script type=\"application/json\" id=\"data\">";
-  out += script_safe(data);
+  add_script_safe(out, data);
   out += "</script>\n";
   for (const std::string_view name :
        {std::string_view{"dygraph.js"}, std::string_view{"synchronizer.js"},

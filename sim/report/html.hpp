@@ -16,9 +16,11 @@ namespace oomcast::report {
 //   script  name of the script that fills it. It finds dygraphs (`Dygraph`, with `synchronize`),
 //   the
 //           helpers of common.js and charts.js, and `oomcast.data`: what was given as `data`
-//   data    any JSON; may hold any text, it cannot leave its place in the page
+//   data    the text of any JSON, as data_text() gives it; it cannot leave its place in the page
 std::string page(std::string_view title, std::string_view body, std::string_view script,
-                 const OrderedJson& data);
+                 std::string_view data);
+// What is no UTF-8 is replaced.
+std::string data_text(const OrderedJson& data);
 
 // & < > " ' as entities, for text and for quoted attributes.
 std::string escape_html(std::string_view text);

@@ -91,22 +91,20 @@ class TraceFile {
   }
 
   void sample(std::uint64_t track, Nanos at, std::int64_t value) {
-    std::string event;
-    EventBuilder fields(event);
-    fields.add_enum(Event::kType, kCounterEvent);
-    fields.add_uint64(Event::kTrackUuid, track);
-    fields.add_int64(Event::kCounterValue, value);
-    event_packet(at, event);
+    event(at, [&](EventBuilder& fields) {
+      fields.add_enum(Event::kType, kCounterEvent);
+      fields.add_uint64(Event::kTrackUuid, track);
+      fields.add_int64(Event::kCounterValue, value);
+    });
   }
 
   void slice(std::uint64_t track, Nanos begin, Nanos end, const std::string& name,
              const Notes& notes) {
     named(kSliceBegin, track, begin, name, notes);
-    std::string event;
-    EventBuilder fields(event);
-    fields.add_enum(Event::kType, kSliceEnd);
-    fields.add_uint64(Event::kTrackUuid, track);
-    event_packet(end, event);
+    event(end, [&](EventBuilder& fields) {
+      fields.add_enum(Event::kType, kSliceEnd);
+      fields.add_uint64(Event::kTrackUuid, track);
+    });
   }
 
   void instant(std::uint64_t track, Nanos at, const std::string& name, const Notes& notes) {
@@ -116,50 +114,53 @@ class TraceFile {
  private:
   void named(EventType type, std::uint64_t track, Nanos at, const std::string& name,
              const Notes& notes) {
-    std::string event;
-    EventBuilder fields(event);
-    fields.add_enum(Event::kType, type);
-    fields.add_uint64(Event::kTrackUuid, track);
-    fields.add_string(Event::kCategories, "oomcast");
-    fields.add_string(Event::kName, name);
-    for (const auto& [key, value] : notes) {
-      std::string note;
-      protozero::pbf_builder<Annotation> annotation(note);
-      annotation.add_string(Annotation::kString, value);
-      annotation.add_string(Annotation::kName, key);
-      fields.add_message(Event::kAnnotation, note);
-    }
-    event_packet(at, event);
+    event(at, [&](EventBuilder& fields) {
+      fields.add_enum(Event::kType, type);
+      fields.add_uint64(Event::kTrackUuid, track);
+      fields.add_string(Event::kCategories, "oomcast");
+      fields.add_string(Event::kName, name);
+      for (const auto& [key, value] : notes) {
+        protozero::pbf_builder<Annotation> annotation(fields, Event::kAnnotation);
+        annotation.add_string(Annotation::kString, value);
+        annotation.add_string(Annotation::kName, key);
+      }
+    });
   }
 
-  void event_packet(Nanos at, const std::string& event) {
-    std::string packet;
-    Builder fields(packet);
-    fields.add_uint64(Packet::kTimestamp, static_cast<std::uint64_t>(at.count()));
-    fields.add_uint32(Packet::kSequenceId, kSequence);
-    fields.add_message(Packet::kTrackEvent, event);
-    append(packet);
+  template <typename Fill>
+  void event(Nanos at, const Fill& fill) {
+    packet([&](Builder& fields) {
+      fields.add_uint64(Packet::kTimestamp, static_cast<std::uint64_t>(at.count()));
+      fields.add_uint32(Packet::kSequenceId, kSequence);
+      EventBuilder event(fields, Packet::kTrackEvent);
+      fill(event);
+    });
   }
 
   void descriptor_packet(const std::string& track) {
-    std::string packet;
-    Builder fields(packet);
-    fields.add_uint32(Packet::kSequenceId, kSequence);
-    if (first_) {
-      fields.add_uint32(Packet::kSequenceFlags, kSequenceStartsHere);
-      first_ = false;
-    }
-    fields.add_message(Packet::kTrackDescriptor, track);
-    append(packet);
+    packet([&](Builder& fields) {
+      fields.add_uint32(Packet::kSequenceId, kSequence);
+      if (first_) {
+        fields.add_uint32(Packet::kSequenceFlags, kSequenceStartsHere);
+        first_ = false;
+      }
+      fields.add_message(Packet::kTrackDescriptor, track);
+    });
   }
 
-  void append(const std::string& packet) {
-    std::string out;
-    protozero::pbf_builder<Trace>(out).add_message(Trace::kPacket, packet);
-    file_->append(out);
+  template <typename Fill>
+  void packet(const Fill& fill) {
+    packet_.clear();
+    {
+      protozero::pbf_builder<Trace> trace(packet_);
+      Builder fields(trace, Trace::kPacket);
+      fill(fields);
+    }
+    file_->append(packet_);
   }
 
   CheckedFile* file_;
+  std::string packet_;
   bool first_ = true;
 };
 

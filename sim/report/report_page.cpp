@@ -1,7 +1,10 @@
 #include "sim/report/report_page.hpp"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <functional>
+#include <utility>
 
 #include "sim/ledger/classes.hpp"
 #include "sim/report/html.hpp"
@@ -15,26 +18,79 @@ constexpr std::size_t kMostRows = 40'000;
 constexpr std::size_t kFewestRowsOfRank = 600;
 constexpr std::size_t kMostShownRanks = kMostRows / kFewestRowsOfRank;
 
+void append_number(std::string& out, std::int64_t number) {
+  std::array<char, 24> digits{};
+  out.append(digits.data(),
+             std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr);
+}
+
+// What is long goes into the text of the page at once: as a tree its numbers would be made, walked
+// through and taken down one by one. An object or a list that is open at the end of `out`.
+class OpenText {
+ public:
+  OpenText(std::string& out, std::string_view brackets) : out_(out), closing_(brackets[1]) {
+    out_ += brackets[0];
+  }
+  ~OpenText() { out_ += closing_; }
+  OpenText(const OpenText&) = delete;
+  OpenText& operator=(const OpenText&) = delete;
+
+  // What is appended to the text next is an element, or a member of this name, which stands for
+  // itself.
+  std::string& next() {
+    out_ += first_ ? "" : ",";
+    first_ = false;
+    return out_;
+  }
+  std::string& next(std::string_view name) {
+    next() += '"';
+    out_ += name;
+    out_ += "\":";
+    return out_;
+  }
+  void add(std::string_view name, const OrderedJson& value) { next(name) += data_text(value); }
+
+ private:
+  std::string& out_;
+  char closing_;
+  bool first_ = true;
+};
+
+constexpr std::string_view kObject = "{}";
+constexpr std::string_view kList = "[]";
+
 // A column as its first value and the differences between neighbours; as one number where it never
 // changes. Differences are short, and many are 0.
 template <typename Rows, typename ValueOf>
-OrderedJson column(const Rows& rows, const ValueOf& value_of) {
+void append_column(std::string& out, const Rows& rows, const ValueOf& value_of) {
   if (!rows.empty()) {
     const std::int64_t first = value_of(rows.front());
     if (std::all_of(rows.begin(), rows.end(),
                     [&](const auto& row) { return value_of(row) == first; })) {
-      return first;
+      return append_number(out, first);
     }
   }
-  OrderedJson differences = OrderedJson::array();
-  differences.get_ref<OrderedJson::array_t&>().reserve(rows.size());
+  OpenText differences(out, kList);
   std::int64_t last = 0;
   for (const auto& row : rows) {
     const std::int64_t value = value_of(row);
-    differences.push_back(value - last);
+    append_number(differences.next(), value - last);
     last = value;
   }
-  return differences;
+}
+
+// A text of a file that anybody may have written, mostly a plain one.
+void append_text(std::string& out, const std::string& text) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](char letter) {
+    return letter >= ' ' && letter <= '~' && letter != '"' && letter != '\\';
+  });
+  if (!plain) {
+    out += data_text(text);
+    return;
+  }
+  out += '"';
+  out += text;
+  out += '"';
 }
 
 OrderedJson settings_json(const Settings& settings) {
@@ -72,16 +128,18 @@ OrderedJson tensors_json(const std::vector<LiveTensor>& tensors) {
   return json;
 }
 
-OrderedJson series_json(const std::vector<TimelineRow>& rows) {
-  OrderedJson json;
+void append_series(std::string& out, const std::vector<TimelineRow>& rows) {
+  OpenText text(out, kObject);
   const auto add = [&](const char* name, const auto& value_of) {
-    json[name] = column(rows, value_of);
+    append_column(text.next(name), rows, value_of);
   };
   add("time_ns", [](const TimelineRow& row) { return row.at.since_start().count(); });
-  json["leaves"] = OrderedJson::array();
-  for (std::size_t leaf = 0; leaf < kLeafCount; ++leaf) {
-    json["leaves"].push_back(
-        column(rows, [leaf](const TimelineRow& row) { return row.device[leaf].count(); }));
+  {
+    OpenText leaves(text.next("leaves"), kList);
+    for (std::size_t leaf = 0; leaf < kLeafCount; ++leaf) {
+      append_column(leaves.next(), rows,
+                    [leaf](const TimelineRow& row) { return row.device[leaf].count(); });
+    }
   }
   add("kv_used", [](const TimelineRow& row) { return row.kv_used.count(); });
   add("kv_cached", [](const TimelineRow& row) { return row.kv_cached.count(); });
@@ -93,36 +151,49 @@ OrderedJson series_json(const std::vector<TimelineRow>& rows) {
   add("waiting", [](const TimelineRow& row) { return row.waiting; });
   add("step_tokens", [](const TimelineRow& row) { return row.step_tokens; });
   add("preemptions", [](const TimelineRow& row) { return row.preemptions; });
+}
+
+OrderedJson startup_json(const std::vector<StartupPhase>& phases) {
+  OrderedJson json = OrderedJson::array();
+  for (const StartupPhase& phase : phases) {
+    const MemoryViews& views = phase.at_end.views;
+    json.push_back({{"phase", phase.name},
+                    {"peak", phase.device_peak.count()},
+                    {"used", views.device_used.count()},
+                    {"allocated", views.torch_allocated.count()},
+                    {"reserved", views.torch_reserved.count()},
+                    {"live", live_json(phase.at_end.device)}});
+  }
   return json;
 }
 
-OrderedJson rank_json(const FinishedRank& rank, std::size_t most_rows) {
-  OrderedJson json;
-  json["rank"] = rank.rank;
-  json["alike"] = rank.alike;
-  json["role"] = rank.role;
-  json["total"] = rank.device_total.count();
-  json["startup"] = OrderedJson::array();
-  for (const StartupPhase& phase : rank.startup) {
-    const MemoryViews& views = phase.at_end.views;
-    json["startup"].push_back({{"phase", phase.name},
-                               {"peak", phase.device_peak.count()},
-                               {"used", views.device_used.count()},
-                               {"allocated", views.torch_allocated.count()},
-                               {"reserved", views.torch_reserved.count()},
-                               {"live", live_json(phase.at_end.device)}});
-  }
-  json["peaks"] = OrderedJson::array();
-  json["peaks"].push_back(peak_json("device", rank.device_peak));
+OrderedJson peaks_json(const FinishedRank& rank) {
+  OrderedJson json = OrderedJson::array();
+  json.push_back(peak_json("device", rank.device_peak));
   for (const auto& [leaf, peak] : rank.leaf_peaks) {
-    json["peaks"].push_back(peak_json(name_of(leaf), peak));
+    json.push_back(peak_json(name_of(leaf), peak));
   }
-  json["profile"] = {{"moment", rank.profile_moment}, {"tensors", tensors_json(rank.profile_peak)}};
-  const std::vector<TimelineRow> rows = thin(rank.timeline, most_rows);
-  json["rows_read"] = rank.timeline.size();
-  json["rows"] = rows.size();
-  json["series"] = series_json(rows);
   return json;
+}
+
+void append_rank(std::string& out, const FinishedRank& rank, std::size_t most_rows) {
+  OpenText text(out, kObject);
+  text.add("rank", rank.rank);
+  text.add("alike", rank.alike);
+  text.add("role", rank.role);
+  text.add("total", rank.device_total.count());
+  text.add("startup", startup_json(rank.startup));
+  text.add("peaks", peaks_json(rank));
+  text.add("profile",
+           {{"moment", rank.profile_moment}, {"tensors", tensors_json(rank.profile_peak)}});
+  std::vector<TimelineRow> fewer;
+  if (rank.timeline.size() > most_rows) {
+    fewer = thin(rank.timeline, most_rows);
+  }
+  const std::vector<TimelineRow>& rows = fewer.empty() ? rank.timeline : fewer;
+  text.add("rows_read", rank.timeline.size());
+  text.add("rows", rows.size());
+  append_series(text.next("series"), rows);
 }
 
 // All ranks, or of very many those with the highest peaks.
@@ -142,13 +213,12 @@ std::vector<const FinishedRank*> shown_ranks(const FinishedRun& run) {
   return ranks;
 }
 
-OrderedJson ranks_json(const FinishedRun& run, std::size_t most_rows) {
+void append_ranks(std::string& out, const FinishedRun& run, std::size_t most_rows) {
   const std::vector<const FinishedRank*> ranks = shown_ranks(run);
-  OrderedJson json = OrderedJson::array();
+  OpenText text(out, kList);
   for (const FinishedRank* rank : ranks) {
-    json.push_back(rank_json(*rank, std::max(kFewestRowsOfRank, most_rows / ranks.size())));
+    append_rank(text.next(), *rank, std::max(kFewestRowsOfRank, most_rows / ranks.size()));
   }
-  return json;
 }
 
 OrderedJson percentiles_json(const Percentiles& seconds) {
@@ -193,23 +263,25 @@ OrderedJson outcome_json(const FinishedOutcome& outcome) {
   return json;
 }
 
-OrderedJson requests_json(const FinishedRequests& requests) {
-  OrderedJson json;
+void append_requests(std::string& out, const FinishedRequests& requests) {
   const std::vector<FinishedRequest>& kept = requests.kept;
-  json["total"] = requests.total;
-  json["rows"] = kept.size();
-  json["ids"] = OrderedJson::array();
-  json["outcomes"] = OrderedJson::array();
-  for (const FinishedRequest& request : kept) {
-    json["ids"].push_back(request.id);
-    json["outcomes"].push_back(request.outcome);
-  }
+  OpenText text(out, kObject);
+  text.add("total", requests.total);
+  text.add("rows", kept.size());
+  const auto add_texts = [&](const char* name, std::string FinishedRequest::*of) {
+    OpenText texts(text.next(name), kList);
+    for (const FinishedRequest& request : kept) {
+      append_text(texts.next(), request.*of);
+    }
+  };
+  add_texts("ids", &FinishedRequest::id);
+  add_texts("outcomes", &FinishedRequest::outcome);
   // Instants as spans since the arrival; -1 where they never came.
   const auto since_arrival = [](const FinishedRequest& request, std::int64_t at) {
     return at < 0 ? -1 : at - request.arrival_ns;
   };
   const auto add = [&](const char* name, const auto& value_of) {
-    json[name] = column(kept, value_of);
+    append_column(text.next(name), kept, value_of);
   };
   add("arrival", [](const FinishedRequest& request) { return request.arrival_ns; });
   add("queued", [&](const FinishedRequest& request) {
@@ -222,44 +294,45 @@ OrderedJson requests_json(const FinishedRequests& requests) {
   add("output", [](const FinishedRequest& request) { return request.output_tokens; });
   add("cached", [](const FinishedRequest& request) { return request.cached_tokens; });
   add("preemptions", [](const FinishedRequest& request) { return request.preemptions; });
-  json["quantiles"] = {
-      {"ttft", requests.ttft}, {"tpot", requests.tpot}, {"latency", requests.latency}};
-  return json;
+  text.add("quantiles",
+           {{"ttft", requests.ttft}, {"tpot", requests.tpot}, {"latency", requests.latency}});
 }
 
-OrderedJson run_json(const FinishedRun& run, std::size_t most_rows) {
-  OrderedJson json;
-  json["model"] = run.model;
-  json["gpu"] = run.gpu;
-  json["engine"] = run.engine;
-  json["engine_version"] = run.engine_version;
-  json["world"] = {{"tp", run.tp}, {"pp", run.pp}, {"dp", run.dp}, {"ep", run.ep}};
-  json["given"] = settings_json(run.given);
-  json["resolved"] = settings_json(run.resolved);
-  json["engine_report"] = settings_json(run.engine_report);
-  json["workload"] = run.workload;
-  json["assumptions"] = run.assumptions;
-  json["warnings"] = run.warnings;
-  json["notes"] = run.notes;
-  json["totals"] = totals_json(run.totals);
-  json["outcome"] = outcome_json(run.outcome);
-  json["all_ranks"] = run.ranks.size();
-  json["ranks"] = ranks_json(run, most_rows);
-  json["requests"] = requests_json(run.requests);
-  json["digest"] = run.digest;
-  json["program_version"] = run.program_version;
-  json["date"] = run.date;
-  return json;
+void append_run(std::string& out, const FinishedRun& run, std::size_t most_rows) {
+  OpenText text(out, kObject);
+  text.add("model", run.model);
+  text.add("gpu", run.gpu);
+  text.add("engine", run.engine);
+  text.add("engine_version", run.engine_version);
+  text.add("world", {{"tp", run.tp}, {"pp", run.pp}, {"dp", run.dp}, {"ep", run.ep}});
+  text.add("given", settings_json(run.given));
+  text.add("resolved", settings_json(run.resolved));
+  text.add("engine_report", settings_json(run.engine_report));
+  text.add("workload", run.workload);
+  text.add("assumptions", run.assumptions);
+  text.add("warnings", run.warnings);
+  text.add("notes", run.notes);
+  text.add("totals", totals_json(run.totals));
+  text.add("outcome", outcome_json(run.outcome));
+  text.add("all_ranks", run.ranks.size());
+  append_ranks(text.next("ranks"), run, most_rows);
+  append_requests(text.next("requests"), run.requests);
+  text.add("digest", run.digest);
+  text.add("program_version", run.program_version);
+  text.add("date", run.date);
 }
 
-OrderedJson pages_json(const std::vector<std::reference_wrapper<const FinishedRun>>& runs) {
-  OrderedJson json;
-  json["leaf_names"] = kLeafNames;
-  json["runs"] = OrderedJson::array();
-  for (const FinishedRun& run : runs) {
-    json["runs"].push_back(run_json(run, kMostRows / runs.size()));
+std::string pages_text(const std::vector<std::reference_wrapper<const FinishedRun>>& runs) {
+  std::string out;
+  {
+    OpenText text(out, kObject);
+    text.add("leaf_names", kLeafNames);
+    OpenText list(text.next("runs"), kList);
+    for (const FinishedRun& run : runs) {
+      append_run(list.next(), run, kMostRows / runs.size());
+    }
   }
-  return json;
+  return out;
 }
 
 std::string title_of(const FinishedRun& run) {
@@ -269,12 +342,12 @@ std::string title_of(const FinishedRun& run) {
 }  // namespace
 
 std::string report_page(const FinishedRun& run) {
-  return page("oomcast: " + title_of(run), "report.html", "report.js", pages_json({run}));
+  return page("oomcast: " + title_of(run), "report.html", "report.js", pages_text({run}));
 }
 
 std::string comparison_page(const FinishedRun& before, const FinishedRun& after) {
   return page("oomcast: " + title_of(before) + " compared with " + title_of(after), "compare.html",
-              "compare.js", pages_json({before, after}));
+              "compare.js", pages_text({before, after}));
 }
 
 }  // namespace oomcast::report

@@ -1,6 +1,7 @@
 #include "sim/report/requests_reader.hpp"
 
 #include <array>
+#include <charconv>
 
 #include "sim/core/error.hpp"
 #include "sim/report/csv_columns.hpp"
@@ -74,8 +75,14 @@ std::optional<std::int64_t> FinishedRequest::latency_ns() const {
 
 void SampledRequests::row(const RequestRow& row) {
   const auto nanos = [](SimTime at) { return at.since_start().count(); };
-  FinishedRequest request;
-  request.id = row.id.empty() ? std::to_string(row.index) : as_read(row.id);
+  FinishedRequest& request = request_;
+  if (row.id.empty()) {
+    std::array<char, 24> digits{};
+    request.id.assign(digits.data(),
+                      std::to_chars(digits.data(), digits.data() + digits.size(), row.index).ptr);
+  } else {
+    request.id = as_read(row.id);
+  }
   request.arrival_ns = nanos(row.arrival);
   request.first_scheduled_ns = nanos(row.first_scheduled);
   request.first_token_ns = nanos(row.first_token);

@@ -21,6 +21,7 @@ class SampledRequests final : public RequestSink {
 
  private:
   RequestsSample sample_;
+  FinishedRequest request_;  // the latest; most are not kept
 };
 
 }  // namespace oomcast::report

@@ -18,19 +18,24 @@ QuantileCurve curve(const LogHistogram& values) {
 
 void RequestsSample::Largest::add(std::int64_t value, std::int64_t index,
                                   const FinishedRequest& request) {
-  const auto key = std::pair(value, -index);
-  if (kept_.size() == kKept && key < kept_.begin()->first) {
+  Entry entry{value, index, kept_.size()};
+  if (kept_.size() < kKept) {
+    kept_.push_back(request);
+  } else if (larger(entry, smallest_first_.front())) {
+    std::pop_heap(smallest_first_.begin(), smallest_first_.end(), larger);
+    entry.place = smallest_first_.back().place;
+    smallest_first_.pop_back();
+    kept_[entry.place] = request;
+  } else {
     return;
   }
-  kept_.emplace(key, request);
-  if (kept_.size() > kKept) {
-    kept_.erase(kept_.begin());
-  }
+  smallest_first_.push_back(entry);
+  std::push_heap(smallest_first_.begin(), smallest_first_.end(), larger);
 }
 
 void RequestsSample::Largest::give_to(std::map<std::int64_t, FinishedRequest>& all) const {
-  for (const auto& [key, request] : kept_) {
-    all.emplace(-key.second, request);
+  for (const Entry& entry : smallest_first_) {
+    all.emplace(entry.index, kept_[entry.place]);
   }
 }
 

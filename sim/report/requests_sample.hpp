@@ -28,7 +28,17 @@ class RequestsSample {
     void give_to(std::map<std::int64_t, FinishedRequest>& all) const;
 
    private:
-    std::map<std::pair<std::int64_t, std::int64_t>, FinishedRequest> kept_;
+    struct Entry {
+      std::int64_t value = 0;
+      std::int64_t index = 0;
+      std::size_t place = 0;  // in kept_
+    };
+    static bool larger(const Entry& left, const Entry& right) {
+      return left.value != right.value ? left.value > right.value : left.index < right.index;
+    }
+
+    std::vector<Entry> smallest_first_;  // heap
+    std::vector<FinishedRequest> kept_;  // in no order: where many come, one takes another's place
   };
 
   // Every request while they are few; then every second, every fourth, ...

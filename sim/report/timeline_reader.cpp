@@ -131,10 +131,10 @@ void read_timeline(std::unique_ptr<workloads::LineReader> lines, std::vector<Fin
   }
 }
 
-void take_timeline(const std::vector<RankRecord>& run, std::vector<FinishedRank>& ranks) {
+void take_timeline(std::vector<RankRecord> run, std::vector<FinishedRank>& ranks) {
   OOMCAST_CHECK(run.size() == ranks.size(), "{} ranks of {}", ranks.size(), run.size());
   for (std::size_t i = 0; i < run.size(); ++i) {
-    const RankRecord& from = run[i];
+    RankRecord& from = run[i];
     FinishedRank& to = ranks[i];
     OOMCAST_CHECK(from.startup.size() == to.startup.size(), "{} phases of {}", to.startup.size(),
                   from.startup.size());
@@ -144,7 +144,7 @@ void take_timeline(const std::vector<RankRecord>& run, std::vector<FinishedRank>
       row.views = from.startup[phase].views;
       row.kv_free = row.device[index_of(Leaf::kKvPool)];
     }
-    to.timeline = from.timeline;
+    to.timeline = std::move(from.timeline);
     for (TimelineRow& row : to.timeline) {
       // Reports do not show them.
       row.torch.reset();

@@ -15,6 +15,6 @@ namespace oomcast::report {
 // goes back, classes that do not sum to the memory in use.
 void read_timeline(std::unique_ptr<workloads::LineReader> lines, std::vector<FinishedRank>& ranks);
 // The same where the run is at hand still.
-void take_timeline(const std::vector<RankRecord>& run, std::vector<FinishedRank>& ranks);
+void take_timeline(std::vector<RankRecord> run, std::vector<FinishedRank>& ranks);
 
 }  // namespace oomcast::report

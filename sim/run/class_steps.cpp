@@ -3,14 +3,15 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <span>
 #include <utility>
 
 #include "sim/core/units_text.hpp"
 #include "sim/ledger/torch_pool.hpp"
 
 namespace oomcast {
-
 ClassSteps::ClassSteps(RankState& rank, std::unique_ptr<StepPeaks> peaks,
                        std::vector<FirstStepTensor> first)
     : rank_(rank), step_peaks_(std::move(peaks)), first_(std::move(first)) {
@@ -35,9 +36,8 @@ std::optional<Outcome> ClassSteps::run(const StepRun& steps) {
     return std::nullopt;
   }
   ++postings_;
-  if (fits_into_cached(wanted)) {
+  if (fits_into_cached(wanted, steps.start_of(0))) {
     live_ = wanted;
-    rank_.peaks.observe(rank_.memory.ledger(), steps.start_of(0), "serving");
     return std::nullopt;
   }
   TorchPool torch(rank_.memory.ledger(), Backing::kSegment);
@@ -64,23 +64,31 @@ std::optional<Outcome> ClassSteps::run(const StepRun& steps) {
 
 // Posts the sum of freeing all and then allocating all where nothing is asked of the driver for it;
 // else false, and nothing is posted.
-bool ClassSteps::fits_into_cached(const StepSizes& wanted) {
+bool ClassSteps::fits_into_cached(const StepSizes& wanted, SimTime at) {
   static_assert(std::has_single_bit(static_cast<std::uint64_t>(kTorchBlock.count())));
   const auto rounded = [](Bytes bytes) {
     return Bytes{(bytes.count() + kTorchBlock.count() - 1) & -kTorchBlock.count()};
   };
   Ledger& ledger = rank_.memory.ledger();
   Bytes room = ledger.at(Leaf::kSystemCached, Backing::kSegment);
+  std::array<Leaf, kStepLeaves.size() + 1> leaves{};  // those that change
   StepSizes amounts{};
+  std::size_t changes = 0;
   for (std::size_t i = 0; i < kStepLeaves.size(); ++i) {
-    const Bytes other = ledger.at(kStepLeaves[i], Backing::kSegment) - rounded(live_[i]);
-    amounts[i] = other + rounded(wanted[i]);
-    room += rounded(live_[i]) - rounded(wanted[i]);
+    if (wanted[i] != live_[i]) {
+      const Bytes more = rounded(wanted[i]) - rounded(live_[i]);
+      leaves[changes] = kStepLeaves[i];
+      amounts[changes++] = ledger.at(kStepLeaves[i], Backing::kSegment) + more;
+      room -= more;
+    }
   }
   if (!first_.empty() || room < Bytes{}) {
     return false;
   }
-  ledger.settle(kStepLeaves, amounts, Leaf::kSystemCached, Backing::kSegment);
+  ledger.settle(std::span(leaves).first(changes), std::span(amounts).first(changes),
+                Leaf::kSystemCached, Backing::kSegment);
+  leaves[changes++] = Leaf::kSystemCached;
+  rank_.peaks.observe(ledger, at, "serving", std::span(leaves).first(changes));
   return true;
 }
 

@@ -29,7 +29,7 @@ class ClassSteps final : public StepMemory {
   [[nodiscard]] std::uint64_t postings() const override { return postings_; }
 
  private:
-  bool fits_into_cached(const StepSizes& wanted);
+  bool fits_into_cached(const StepSizes& wanted, SimTime at);
   [[nodiscard]] Outcome out_of_memory(const StepRun& steps, Leaf leaf, Bytes wanted) const;
 
   RankState& rank_;

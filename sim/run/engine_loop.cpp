@@ -87,6 +87,10 @@ void EngineLoop::take_results() {
   if (HostCopies* copies = engine_.host_copies()) {
     copies->launched(ends_.empty() ? now_ : ends_.back());
   }
+  tell(results);
+}
+
+void EngineLoop::tell(const RoundResults& results) {
   for (const RequestId id : results.first_token) {
     listener_.first_token(id, instant(now_));
   }
@@ -196,6 +200,11 @@ void EngineLoop::sample(SimTime at, const KvUse& kv, std::int64_t running, std::
   }
 }
 
+bool EngineLoop::reaches_low(const KvUse& kv) const {
+  return std::any_of(books_.begin(), books_.end(),
+                     [&kv](const RankBooks& books) { return books.is_lowest(kv); });
+}
+
 // Whether requests hold more than ever before.
 bool EngineLoop::sets_peak(const KvUse& kv) {
   const Bytes used = books_.front().used_bytes(kv);
@@ -217,6 +226,9 @@ bool EngineLoop::jump(std::optional<FineSpan> until) {
     until = copy;
   }
   const SteadyShape steady = engine_.steady_shape();
+  if (steady.ends_requests && listener_.answers_ends()) {
+    return false;
+  }
   if (!std::all_of(books_.begin(), books_.end(), [&](const RankBooks& books) {
         return books.repeats(Tokens{steady.decode_requests}, steady.decode_requests);
       })) {
@@ -234,21 +246,34 @@ bool EngineLoop::jump(std::optional<FineSpan> until) {
   if (steps < 2) {
     return false;
   }
+  const std::int64_t running = engine_.running();
   const SteadyUse jumped = engine_.advance_steady(steps);
   const FineSpan last_start = start + sum_of_steps(time, steady.first_context, growth, steps - 1);
   const FineSpan end = start + sum_of_steps(time, steady.first_context, growth, steps);
-  totals_.steps += steps;
   const StepRun run{
       {growth, steady.decode_requests, true}, steps, start, time, steady.first_context};
-  post(run, jumped.first, engine_.running(), engine_.waiting());
+  post(run, jumped.first, running, engine_.waiting());
+  const auto count = [&](std::int64_t more) {
+    totals_.steps += more;
+    for (; more > 0; --more) {
+      digest_.add_word(static_cast<std::uint64_t>(steady.decode_requests));
+    }
+  };
+  count(1);
+  if (!jumped.results.empty()) {
+    wake(ends_.front());
+    tell(jumped.results);
+    // But for the least that is held, the last row has all extremes of those behind the first.
+    if (!failure_ && steps > 2 && reaches_low(jumped.second)) {
+      sample(run.start_of(1), jumped.second, engine_.running(), engine_.waiting());
+    }
+  }
   if (!failure_) {
     sample(instant(last_start), jumped.last, engine_.running(), engine_.waiting());
     if (sets_peak(jumped.last)) {
       totals_.kv_peak_at = run.start_of(jumped.last_growth);
     }
-  }
-  for (std::int64_t i = 0; i < steps; ++i) {
-    digest_.add_word(static_cast<std::uint64_t>(steady.decode_requests));
+    count(steps - 1);
   }
   // With one batch in flight the last of the jump still is, and the clock stands at its start.
   free_from_ = end;

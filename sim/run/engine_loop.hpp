@@ -24,6 +24,9 @@ class RoundListener {
   virtual void preempted(RequestId id) = 0;
   virtual void first_token(RequestId id, SimTime at) = 0;
   virtual void ended(const EndedRequest& request, SimTime at) = 0;
+  // Whether somebody waits for ends: what comes from outside next is not known before they are
+  // told.
+  [[nodiscard]] virtual bool answers_ends() const = 0;
 };
 
 struct LoopTotals {
@@ -70,8 +73,10 @@ class EngineLoop {
 
  private:
   void launch(const Round& round, FineSpan start);
+  void tell(const RoundResults& results);
   void post(const StepRun& run, const KvUse& kv, std::int64_t running, std::int64_t waiting);
   void sample(SimTime at, const KvUse& kv, std::int64_t running, std::int64_t waiting);
+  [[nodiscard]] bool reaches_low(const KvUse& kv) const;
   bool sets_peak(const KvUse& kv);
   // Time of a step of `requests` decodes and nothing else; remembered, as most steps are of this
   // kind and few sizes.

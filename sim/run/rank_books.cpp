@@ -1,5 +1,6 @@
 #include "sim/run/rank_books.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace oomcast {
@@ -46,13 +47,18 @@ void RankBooks::sample(SimTime at, const ServingCounts& counts) {
   const std::uint64_t postings = steps_->postings();
   if (postings != 0 && postings == shown_) {
     timeline_.offer(row, true);
-    return;
+  } else {
+    for (std::size_t moment = 0; moment < steps_->moments(); ++moment) {
+      steps_->show(moment, row);
+      timeline_.offer(row);
+    }
+    shown_ = postings;
   }
-  for (std::size_t moment = 0; moment < steps_->moments(); ++moment) {
-    steps_->show(moment, row);
-    timeline_.offer(row);
+  if (at >= lowest_until_) {
+    lowest_until_ = timeline_.bucket_end(at);
+    lowest_ = row.kv_used;
   }
-  shown_ = postings;
+  lowest_ = std::min(lowest_, row.kv_used);
 }
 
 RankRecord RankBooks::finish() {

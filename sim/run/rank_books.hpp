@@ -57,6 +57,9 @@ class RankBooks {
   // Rows of the timeline for the step run last.
   void sample(SimTime at, const ServingCounts& counts);
 
+  // Whether requests would hold less than in any row of the latest one's bucket.
+  [[nodiscard]] bool is_lowest(const KvUse& kv) const { return used_bytes(kv) < lowest_; }
+
   // End of the bucket of `at`: until then one first and one last row of like steps are enough.
   [[nodiscard]] SimTime bucket_end(SimTime at) const { return timeline_.bucket_end(at); }
   [[nodiscard]] Bytes used_bytes(const KvUse& kv) const;
@@ -71,6 +74,8 @@ class RankBooks {
   Timeline timeline_;
   Tokens step_tokens_;
   TimelineRow row_;          // the latest
+  Bytes lowest_;             // used in rows of its bucket
+  SimTime lowest_until_;     // the end of that
   std::uint64_t shown_ = 0;  // postings of the steps whose memory it has
 };
 

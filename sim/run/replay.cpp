@@ -58,6 +58,7 @@ class Serving final : public RoundListener {
                      std::min(row.output, engine_.deployment().max_model_len - row.input)),
                  at);
   }
+  [[nodiscard]] bool answers_ends() const override { return desk_.is_closed_loop(); }
 
  private:
   RequestRow& row_of(RequestId id) { return desk_.row(static_cast<std::int64_t>(id)); }

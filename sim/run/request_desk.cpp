@@ -7,11 +7,9 @@ constexpr std::int64_t kProgressEvery = 4096;  // requests
 
 }  // namespace
 
-std::optional<FineSpan> RequestDesk::next_arrival() const {
-  if (!next_arrival_) {
-    const auto due = stream_.next_arrival();
-    next_arrival_ = due ? std::optional(since_start(*due)) : std::nullopt;
-  }
+std::optional<FineSpan> RequestDesk::ask_for_arrival() const {
+  const auto due = stream_.next_arrival();
+  next_arrival_ = due ? std::optional(since_start(*due)) : std::nullopt;
   return *next_arrival_;
 }
 

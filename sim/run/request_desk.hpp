@@ -22,7 +22,9 @@ class RequestDesk {
       : stream_(stream), options_(options), totals_(totals), log_(sink, totals, digest) {}
 
   // The next request that is known to come; nullopt: none, unless another is answered before.
-  [[nodiscard]] std::optional<FineSpan> next_arrival() const;
+  [[nodiscard]] std::optional<FineSpan> next_arrival() const {
+    return next_arrival_ ? *next_arrival_ : ask_for_arrival();
+  }
   [[nodiscard]] bool is_closed_loop() const { return stream_.is_closed_loop(); }
   // Takes it in and opens its row. Valid until the next call; `index` is its row's.
   const workloads::TraceRequest& take();
@@ -36,6 +38,7 @@ class RequestDesk {
   void close();
 
  private:
+  [[nodiscard]] std::optional<FineSpan> ask_for_arrival() const;
   void answered(std::int64_t index, SimTime at);
 
   workloads::RequestStream& stream_;

@@ -41,14 +41,19 @@ struct Round {
 struct RoundResults {
   std::span<const RequestId> first_token;
   std::span<const EndedRequest> ended;
+
+  [[nodiscard]] bool empty() const { return first_token.empty() && ended.empty(); }
 };
 
 // The pools in the first and in the last of many like rounds, in which requests only take from
-// them.
+// them. But results of a batch that was in flight come with the first: what they give back is back
+// in the second.
 struct SteadyUse {
   KvUse first;
   KvUse last;
   std::int64_t last_growth = 0;  // the round, from 0, since which requests hold what they last hold
+  RoundResults results = {};
+  KvUse second = {};  // with results
 };
 
 // KV that one server computes and another goes on with: what a server of one role hears from the

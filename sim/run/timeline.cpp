@@ -82,15 +82,24 @@ void Timeline::widen() {
   width_ *= 2;
 }
 
-void Timeline::offer(const TimelineRow& row, bool same_memory) {
-  const std::int64_t at = row.at.since_start().count();
+void Timeline::move_to(std::int64_t at) {
   OOMCAST_CHECK(at >= 0, "a row at {} ns", at);
   while (at / width_ >= static_cast<std::int64_t>(kBuckets)) {
     widen();
   }
+  current_ = static_cast<std::size_t>(at / width_);
+  begin_ = at / width_ * width_;
+  end_ = detail::checked_add(begin_, width_);
+}
+
+void Timeline::offer(const TimelineRow& row, bool same_memory) {
+  const std::int64_t at = row.at.since_start().count();
+  if (at < begin_ || at >= end_) {
+    move_to(at);
+  }
   const std::uint64_t sequence = ++offered_;
   const Values values = values_of(row);
-  Bucket& bucket = buckets_[static_cast<std::size_t>(at / width_)];
+  Bucket& bucket = buckets_[current_];
   if (bucket.first_sequence == 0) {
     bucket.first_sequence = sequence;
     bucket.first = row;
@@ -118,18 +127,22 @@ void Timeline::offer(const TimelineRow& row, bool same_memory) {
 }
 
 SimTime Timeline::bucket_end(SimTime at) const {
-  const std::int64_t index = at.since_start().count() / width_;
-  return SimTime{Nanos{detail::checked_mul(index + 1, width_)}};
+  const std::int64_t nanos = at.since_start().count();
+  if (nanos >= begin_ && nanos < end_) {
+    return SimTime{Nanos{end_}};
+  }
+  return SimTime{Nanos{detail::checked_mul(nanos / width_ + 1, width_)}};
 }
 
 std::vector<TimelineRow> Timeline::rows() const {
   std::vector<TimelineRow> out;
+  out.reserve(kBuckets * (2 + kMeasures));
+  std::vector<std::pair<std::uint64_t, const TimelineRow*>> kept;
   for (const Bucket& bucket : buckets_) {
     if (bucket.first_sequence == 0) {
       continue;
     }
-    std::vector<std::pair<std::uint64_t, const TimelineRow*>> kept = {
-        {bucket.first_sequence, &bucket.first}, {bucket.last_sequence, &bucket.last}};
+    kept = {{bucket.first_sequence, &bucket.first}, {bucket.last_sequence, &bucket.last}};
     for (const Extreme& extreme : bucket.extremes) {
       if (extreme.sequence != bucket.first_sequence && extreme.sequence != bucket.last_sequence) {
         kept.emplace_back(extreme.sequence, &extreme.row);

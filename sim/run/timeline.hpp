@@ -95,10 +95,15 @@ class Timeline {
   static void settle(Bucket& bucket);
   static void merge(Bucket& into, Bucket& later);
   void widen();
+  void move_to(std::int64_t at);
 
   std::int64_t width_;
   std::uint64_t offered_ = 0;
   std::vector<Bucket> buckets_;
+  // The bucket of the latest row and its nanoseconds.
+  std::size_t current_ = 0;
+  std::int64_t begin_ = 0;
+  std::int64_t end_ = 0;
 };
 
 void add_to_digest(Digest& digest, const TimelineRow& row);

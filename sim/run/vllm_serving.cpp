@@ -88,10 +88,7 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
     for (const RequestId id : output.failed) {
       ended_.push_back({id, RequestOutcome::kFailed, Tokens{0}});
     }
-    for (const RequestId id : output.finished) {
-      ended_.push_back({id, RequestOutcome::kFinished, std::nullopt});
-    }
-    return {output.first_token, ended_};
+    return {output.first_token, ended(output.finished)};
   }
 
   void fall_idle() override { scheduler_.drop_empty_batches(); }
@@ -126,7 +123,12 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
   }
   SteadyUse advance_steady(std::int64_t rounds) override {
     const vllm::SteadyJump& jump = scheduler_.advance_steady(rounds);
-    return {use_of(jump.first), use_of(jump.last), jump.last_growth};
+    ended_.clear();
+    return {use_of(jump.first),
+            use_of(jump.last),
+            jump.last_growth,
+            {jump.first_token, ended(jump.finished)},
+            use_of(jump.second)};
   }
 
   [[nodiscard]] std::int64_t preemptions() const override { return scheduler_.preemptions(); }
@@ -151,6 +153,13 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
     if (const auto pool = vllm::host_pool(plan_.deployment)) {
       offload_.emplace(scheduler_, *pool, plan_.deployment.gpu.host_link_bandwidth);
     }
+  }
+
+  std::span<const EndedRequest> ended(std::span<const RequestId> finished) {
+    for (const RequestId id : finished) {
+      ended_.push_back({id, RequestOutcome::kFinished, std::nullopt});
+    }
+    return ended_;
   }
 
   // A startup that failed leaves no pool; its scheduler is never asked.

@@ -59,7 +59,8 @@ std::string sweep_page(const Sweep& sweep, const EngineDeployment& base) {
     }
     points.push_back({std::move(settings), std::move(values), front.count(point)});
   }
-  return report::page(data["title"].get<std::string>(), "sweep.html", "sweep.js", data);
+  return report::page(data["title"].get<std::string>(), "sweep.html", "sweep.js",
+                      report::data_text(data));
 }
 
 }  // namespace oomcast::search

@@ -267,6 +267,7 @@ void Scheduler::Impl::digest_request(Digest& digest, const Request& request,
   view.placeholders = request.placeholders;
   view.in_flight = request.in_flight;
   view.lane = request.lane;
+  view.lane_join = request.lane_join;
   view.lane_offset = request.lane_offset;
   if (request.lane == Request::Lane::kMember) {
     restore(view, step_);

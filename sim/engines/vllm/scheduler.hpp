@@ -120,7 +120,11 @@ struct StepOutput {
   std::vector<RequestId> failed;  // ended because their KV did not arrive
 };
 
-using SteadyJump = SteadyRounds<PoolCounts>;
+struct SteadyJump : SteadyRounds<PoolCounts> {
+  // Of the batch that was in flight: see StepOutput. They came with the first round.
+  std::span<const RequestId> first_token;
+  std::span<const RequestId> finished;
+};
 
 // Nothing runs, nothing is in flight, and the head of the queue cannot be admitted: without a new
 // arrival or an abort the engine waits for ever.
@@ -171,7 +175,8 @@ class Scheduler {
   [[nodiscard]] bool idle() const;
 
   // How many further rounds are certain to be alike: the same decodes, one token each, no
-  // admission, prefill, preemption or finish. 0 while the pipeline is not full to depth() - 1.
+  // admission, prefill or preemption. With a batch in flight, whose results come with the first,
+  // the last can be the last of some requests. 0 while the pipeline is not full to depth() - 1.
   // `limit` bounds the search.
   [[nodiscard]] std::int64_t steady_steps(
       std::int64_t limit = std::numeric_limits<std::int64_t>::max()) const;

@@ -97,10 +97,12 @@ Scheduler::Impl::Verdict Scheduler::Impl::try_admit(Slot slot, Budget& budget) {
   ask.new_tokens = tokens;
   ask.lookahead = rules_.admission_lookahead ? lookahead_ : 0;
   if (const Refusal refusal = kv_.allocate(request, ask); refusal != Refusal::kNone) {
-    // A chunk behind a shorter hit ends earlier and may need fewer blocks.
+    // A chunk behind a shorter hit ends earlier and may need fewer blocks, but never fewer than are
+    // in no hit now.
     const bool whole = refusal == Refusal::kFullSequence;
     const std::int64_t chunk = budget.threshold > 0 ? std::min(left, budget.threshold) : left;
-    const bool firm = whole || hit.tokens == 0 || request.known() <= chunk;
+    const bool firm = whole || hit.tokens == 0 || request.known() <= chunk ||
+                      (kv_.plain() && kv_.fresh_need(request, ask) > kv_.available());
     remember_refusal(slot, whole, firm, budget);
     return Verdict::kStop;
   }

@@ -63,6 +63,7 @@ class Scheduler::Impl {
     std::int64_t hit = 0;
     ScheduledRequest::Kind kind = ScheduledRequest::Kind::kContinued;
     bool yields = false;  // a token will be sampled
+    bool first = false;   // it is the first output token
   };
   struct Batch {
     std::int64_t step = 0;
@@ -163,6 +164,8 @@ class Scheduler::Impl {
   void fill_detail(const Entry& entry, std::size_t position);
 
   // scheduler_output.cpp
+  void clear_output();
+  void take_results(const Batch& done);
   void apply_entry(const Entry& entry, std::int64_t step);
   void apply_tokens(Slot slot, std::int64_t generated, bool stale);
   void finish(Slot slot);
@@ -190,12 +193,14 @@ class Scheduler::Impl {
   [[nodiscard]] bool may_join(const Request& request) const;
   void join_lane(Slot slot);
   void schedule_lane();
-  void lane_blocks(std::int64_t step);
+  bool lane_blocks(std::int64_t step);
+  void lane_hashes(std::int64_t step);
   void end_lane_members(Batch& current);
-  void finish_lane_members(Batch& done);
+  void finish_lane_members(const Batch& done);
   void restore(Request& request, std::int64_t step) const;
   void abort_in_lane(Slot slot);
   [[nodiscard]] bool pipeline_is_steady() const;
+  [[nodiscard]] bool ends_in_flight() const;
   [[nodiscard]] std::int64_t steps_until_blocks_end(std::int64_t limit) const;
 
   SchedulerConfig config_;

@@ -265,6 +265,13 @@ std::int64_t KvManager::remaining_need(const Request& request, std::int64_t toke
   return need(request, full, nullptr, request.computed, full, rules_.admission_cap);
 }
 
+std::int64_t KvManager::fresh_need(const Request& request, const Ask& ask) const {
+  const std::int64_t computed = request.computed + ask.hit->tokens;
+  const std::int64_t slots = std::min(computed + ask.new_tokens + ask.lookahead, max_model_len_);
+  return static_cast<std::int64_t>(num_groups()) *
+         (div_ceil(slots, block_size()) - computed / block_size());
+}
+
 Refusal KvManager::allocate(Request& request, const Ask& ask) {
   const std::int64_t local = request.computed + (ask.hit != nullptr ? ask.hit->tokens : 0);
   const std::int64_t computed = std::min(local + ask.external, max_model_len_);

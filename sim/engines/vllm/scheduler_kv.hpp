@@ -101,6 +101,9 @@ class KvManager {
   // tokens behind the hit need no computing.
   std::int64_t full_sequence_need(const Request& request, const PrefixHit& hit,
                                   std::int64_t external = 0);
+  // Of the blocks that an admission asks for, those that are in no hit; the fewer the longer it is.
+  // For plain groups.
+  [[nodiscard]] std::int64_t fresh_need(const Request& request, const Ask& ask) const;
   // Blocks that the request still needs to hold `tokens` tokens.
   std::int64_t remaining_need(const Request& request, std::int64_t tokens) const;
   // One more block in every group.

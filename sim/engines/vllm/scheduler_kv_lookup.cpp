@@ -16,8 +16,8 @@ std::size_t index(std::int64_t position) { return static_cast<std::size_t>(posit
 
 const PrefixHit& KvManager::find_hit(Request& request) {
   hit_.clear();
-  if (!caching_) {
-    return hit_;
+  if (!caching_ || request.indexable == 0) {
+    return hit_;  // of what nobody shares nothing can be known
   }
   // The last token is always computed: its logits are needed.
   std::int64_t longest = request.known() - 1;

@@ -60,10 +60,10 @@ void Lane::clear() {
 }
 
 bool Scheduler::Impl::may_join(const Request& request) const {
-  const std::int64_t ahead = depth_ - 1;  // tokens in flight
-  return !request.prefill_chunk && request.stale == 0 && request.in_flight == ahead &&
+  const std::int64_t ahead = depth_ - 1;  // output tokens in flight, one with what came before it
+  return !request.prefill_chunk && request.stale == 0 && (request.in_flight > 0) == (ahead > 0) &&
          request.placeholders == ahead && request.computed == request.known() - 1 + ahead &&
-         request.output >= 1 && output_limit(request) - request.output - ahead >= 1;
+         request.output + ahead >= 1 && output_limit(request) - request.output - ahead >= 1;
 }
 
 // The lane stays a prefix of the running list that one step's budget can hold.
@@ -103,7 +103,9 @@ void Scheduler::Impl::restore(Request& request, std::int64_t step) const {
   request.computed = step + request.lane_offset;
   request.output = request.computed + 1 - ahead - request.prompt_len;
   request.placeholders = ahead;
-  request.in_flight = ahead;
+  if (step > request.lane_join) {
+    request.in_flight = ahead;  // until then it is what it was
+  }
   if (kv_.caching()) {
     for (GroupTable& table : request.groups) {
       table.cached = std::max(table.cached, (request.computed - ahead) / kv_.block_size());
@@ -154,14 +156,20 @@ void Scheduler::Impl::schedule_lane() {
   end_lane_members(*current_);
 }
 
-// Blocks that members take in `step`, and those they fill and hash, in running order.
-void Scheduler::Impl::lane_blocks(std::int64_t step) {
-  for (const Lane::Member& member : lane_.at_boundary(step)) {
+// Blocks that members take in `step`, and those they fill and hash, in running order. Whether any
+// were taken.
+bool Scheduler::Impl::lane_blocks(std::int64_t step) {
+  const std::vector<Lane::Member>& taking = lane_.at_boundary(step);
+  for (const Lane::Member& member : taking) {
     kv_.take_block(at(member.slot));
   }
-  if (lane_.indexable() == 0) {
-    return;
+  if (lane_.indexable() > 0) {
+    lane_hashes(step);
   }
+  return !taking.empty();
+}
+
+void Scheduler::Impl::lane_hashes(std::int64_t step) {
   // Depth 1: the token of this step fills a block; it is known already. Depth 2: the block was
   // filled in the step before, whose output is known now.
   const std::int64_t filled = step + 1 - (depth_ - 1);
@@ -189,7 +197,7 @@ void Scheduler::Impl::end_lane_members(Batch& current) {
 }
 
 // Output of a batch that was the last one for these requests.
-void Scheduler::Impl::finish_lane_members(Batch& done) {
+void Scheduler::Impl::finish_lane_members(const Batch& done) {
   for (const Slot slot : done.lane_ends) {
     Request& request = at(slot);
     request.output = output_limit(request);
@@ -223,9 +231,6 @@ bool Scheduler::Impl::pipeline_is_steady() const {
   }
   for (std::int64_t i = 0; i < in_flight_; ++i) {
     const Batch& pending = batch(i);
-    if (!pending.lane_ends.empty()) {
-      return false;
-    }
     for (const Entry& entry : pending.entries) {
       if (at(entry.slot).serial == entry.serial && !covered_by_lane(entry, pending.step)) {
         return false;
@@ -238,6 +243,9 @@ bool Scheduler::Impl::pipeline_is_steady() const {
 std::int64_t Scheduler::Impl::steady_steps(std::int64_t limit) {
   if (!pipeline_is_steady()) {
     return 0;
+  }
+  if (ends_in_flight() && waiting_.size() > 0) {
+    return 0;  // whose place the head of the queue may take
   }
   const std::int64_t left = std::min(max_scheduled_, max_batched_) - lane_.size();
   bool hashes_matter = false;
@@ -256,11 +264,14 @@ std::int64_t Scheduler::Impl::steady_steps(std::int64_t limit) {
     }
     lane_.pop_end();  // aborted
   }
-  std::int64_t steps = std::min(limit, lane_.next_end().step - step_);
+  // Results of the last step come after it where batches are in flight.
+  std::int64_t steps = std::min(limit, lane_.next_end().step - step_ + in_flight_);
   steps = steps_until_blocks_end(steps);
   // Blocks that are hashed or evicted on the way could let the head of the queue in.
+  const auto hashes = [this](const Lane::Member& member) { return at(member.slot).lane_indexable; };
   for (std::int64_t i = 0; (hashes_matter || evictions_matter) && i < steps; ++i) {
-    if ((hashes_matter && !lane_.at_boundary(step_ + i + 1 - (depth_ - 1)).empty()) ||
+    const std::vector<Lane::Member>& filling = lane_.at_boundary(step_ + i + 1 - (depth_ - 1));
+    if ((hashes_matter && std::any_of(filling.begin(), filling.end(), hashes)) ||
         (evictions_matter && !lane_.at_boundary(step_ + i).empty())) {
       return i;
     }
@@ -287,7 +298,11 @@ std::int64_t Scheduler::Impl::steps_until_blocks_end(std::int64_t limit) const {
 }
 
 SteadyShape Scheduler::Impl::steady_shape() const {
-  return {lane_.size(), Tokens{lane_.computed(step_) + lane_.size()}};
+  return {lane_.size(), Tokens{lane_.computed(step_) + lane_.size()}, ends_in_flight()};
+}
+
+bool Scheduler::Impl::ends_in_flight() const {
+  return in_flight_ > 0 && !batch(in_flight_ - 1).lane_ends.empty();
 }
 
 const SteadyJump& Scheduler::Impl::advance_steady(std::int64_t n) {
@@ -298,23 +313,36 @@ const SteadyJump& Scheduler::Impl::advance_steady(std::int64_t n) {
   jump_.decode_requests = steady_shape().decode_requests;
   jump_.first_context = steady_shape().first_context;
   lane_blocks(step_);
-  jump_.first = blocks();
+  jump_.first = jump_.second = jump_.last = blocks();
   jump_.last_growth = 0;
+  clear_output();
+  if (in_flight_ > 0) {
+    take_results(batch(in_flight_ - 1));
+  }
+  jump_.first_token = output_.first_token;
+  jump_.finished = output_.finished;
   for (std::int64_t i = 1; i < n; ++i) {
-    lane_blocks(step_ + i);
-    if (!lane_.at_boundary(step_ + i).empty()) {
+    if (lane_blocks(step_ + i)) {
       jump_.last_growth = i;
     }
+    if (i == 1) {
+      jump_.second = blocks();
+    }
   }
-  jump_.last = blocks();
-  step_ += n;
-  executed_steps_ += n;
+  if (n > 1) {
+    jump_.last = blocks();
+  }
+  step_ += n - 1;
   if (in_flight_ > 0) {
     Batch& last = batch(in_flight_ - 1);
-    last.step = step_ - 1;
+    last.step = step_;
     last.lane_tokens = lane_.size();
+    last.lane_ends.clear();
     last.entries.clear();
+    end_lane_members(last);
   }
+  ++step_;
+  executed_steps_ += n;
   return jump_;
 }
 

@@ -8,11 +8,13 @@
 //
 // What the lane assumes of each member, before schedule() of step s with one token a step:
 //   depth 1   computed = known - 1, nothing in flight
-//   depth 2   computed = known, one token in flight, one placeholder (async scheduling)
+//   depth 2   computed = known, one token in flight, one placeholder (async scheduling); before its
+//             first step as a member that token is the one after its prompt, which is in flight
 // A member's last scheduled step is the one whose output is its last token. From then until that
 // output is applied it drains: it runs, but is not scheduled.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -34,6 +36,7 @@ class Lane {
 
   void set_block_size(std::int64_t block_size) {
     buckets_.resize(static_cast<std::size_t>(block_size));
+    mask_ = std::has_single_bit(buckets_.size()) ? buckets_.size() - 1 : 0;
   }
 
   [[nodiscard]] std::int64_t size() const { return size_; }
@@ -41,7 +44,8 @@ class Lane {
   [[nodiscard]] std::int64_t computed(std::int64_t step) const { return offsets_ + size_ * step; }
   // Members whose computed tokens are a multiple of the block size before `step`, in running order.
   [[nodiscard]] const std::vector<Member>& at_boundary(std::int64_t step) const {
-    return buckets_[static_cast<std::size_t>(step) % buckets_.size()];
+    const auto number = static_cast<std::size_t>(step);
+    return buckets_[mask_ != 0 ? number & mask_ : number % buckets_.size()];
   }
   // Members with blocks left that others can hit.
   [[nodiscard]] std::int64_t indexable() const { return indexable_; }
@@ -58,6 +62,7 @@ class Lane {
   [[nodiscard]] std::vector<Member>& bucket_of(const Request& request);
 
   std::vector<std::vector<Member>> buckets_;
+  std::size_t mask_ = 0;   // in place of a division where the block size is a power of 2
   std::vector<End> ends_;  // heap, earliest (step, order) first
   std::int64_t size_ = 0;
   std::int64_t offsets_ = 0;

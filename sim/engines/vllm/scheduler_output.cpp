@@ -12,23 +12,16 @@ const StepOutput& Scheduler::Impl::complete(const TransferReport& report) {
     leave_lane();  // the lane's counters assume a full pipeline
   }
   Batch& done = batch(0);
+  clear_output();
   output_.step = done.step;
   output_.sampled = Tokens{done.lane_tokens};
-  output_.first_token.clear();
-  output_.finished.clear();
-  output_.detail_sampled.clear();
-  output_.handoffs.clear();
-  output_.failed.clear();
   first_batch_ = (first_batch_ + 1) % depth_;
   --in_flight_;
   if (connector_) {
     batch_is_over(done);
     find_failed_loads(report);
   }
-  finish_lane_members(done);
-  for (const Entry& entry : done.entries) {
-    apply_entry(entry, done.step);
-  }
+  take_results(done);
   if (connector_) {
     apply_report(report);
   }
@@ -37,6 +30,21 @@ const StepOutput& Scheduler::Impl::complete(const TransferReport& report) {
     enter_lane();
   }
   return output_;
+}
+
+void Scheduler::Impl::clear_output() {
+  output_.first_token.clear();
+  output_.finished.clear();
+  output_.detail_sampled.clear();
+  output_.handoffs.clear();
+  output_.failed.clear();
+}
+
+void Scheduler::Impl::take_results(const Batch& done) {
+  finish_lane_members(done);
+  for (const Entry& entry : done.entries) {
+    apply_entry(entry, done.step);
+  }
 }
 
 // A member's counters already include output of batches from before it joined.
@@ -52,6 +60,9 @@ void Scheduler::Impl::apply_entry(const Entry& entry, std::int64_t step) {
   }
   if (covered_by_lane(entry, step)) {
     output_.sampled += Tokens{1};
+    if (entry.first) {
+      output_.first_token.push_back(request.id);
+    }
     return;
   }
   request.in_flight -= entry.tokens;

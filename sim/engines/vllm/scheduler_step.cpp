@@ -232,7 +232,7 @@ void Scheduler::Impl::preempt(Slot slot) {
 
 void Scheduler::Impl::push_entry(Slot slot, std::int64_t tokens, std::int64_t drafts,
                                  std::int64_t hit, ScheduledRequest::Kind kind) {
-  current_->entries.push_back({slot, at(slot).serial, tokens, drafts, hit, kind, false});
+  current_->entries.push_back({slot, at(slot).serial, tokens, drafts, hit, kind, false, false});
 }
 
 // Chunks of models with mamba groups end where states are cached.
@@ -355,6 +355,7 @@ void Scheduler::Impl::advance_entry(Entry& entry) {
     }
   }
   entry.yields = !request.prefill_chunk;
+  entry.first = entry.yields && request.output == 0 && request.placeholders == 0;
   if (config_.async_scheduling && entry.yields) {
     request.placeholders += 1 + entry.drafts;
     request.drafts = speculative_;

@@ -34,6 +34,9 @@ StepPeaks::StepPeaks(const Deployment& deployment, int stage)
   if (captured_ > Tokens{0} && full_) {
     add(Execution::kFullGraph);
   }
+  for (std::size_t requests = 1; requests < of_decodes_.size(); ++requests) {
+    of_decodes_[requests] = highest({Tokens{requests}, static_cast<std::int64_t>(requests), true});
+  }
 }
 
 Execution StepPeaks::execution_of(Tokens tokens, std::int64_t rows) const {
@@ -47,6 +50,13 @@ Execution StepPeaks::execution_of(Tokens tokens, std::int64_t rows) const {
 }
 
 StepSizes StepPeaks::at(const StepLoad& load, const StepLoad& /*before*/) const {
+  const auto rows = static_cast<std::size_t>(load.rows);
+  return load.tokens.count() == load.rows && rows > 0 && rows < of_decodes_.size()
+             ? of_decodes_[rows]
+             : highest(load);
+}
+
+StepSizes StepPeaks::highest(const StepLoad& load) const {
   const opgraph::StepShape shape{load.tokens.count(), load.rows, load.rows};
   const Moment* highest = nullptr;
   Bytes most;

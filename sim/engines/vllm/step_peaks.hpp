@@ -26,6 +26,8 @@ class StepPeaks final : public oomcast::StepPeaks {
   [[nodiscard]] Execution execution_of(Tokens tokens, std::int64_t rows) const;
 
  private:
+  [[nodiscard]] StepSizes highest(const StepLoad& load) const;
+
   struct Moment {
     opgraph::Affine live;
     std::array<opgraph::Affine, kStepLeaves.size()> by_leaf;
@@ -35,7 +37,8 @@ class StepPeaks final : public oomcast::StepPeaks {
   Execution uncaptured_ = Execution::kEager;
   bool piecewise_ = false;
   bool full_ = false;
-  Tokens captured_;  // forward passes up to here run in graphs
+  std::array<StepSizes, 257> of_decodes_{};  // by requests: most steps are of few decodes
+  Tokens captured_;                          // forward passes up to here run in graphs
 };
 
 }  // namespace oomcast::vllm

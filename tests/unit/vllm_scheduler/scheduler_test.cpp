@@ -213,29 +213,54 @@ TEST(Scheduler, AsyncSchedulingFreesOneStepLate) {
 }
 
 TEST(Scheduler, SteadyStepsEndBeforeTheFirstFinish) {
-  for (const bool async : {false, true}) {
-    SchedulerConfig settings = config(30);
-    settings.async_scheduling = async;
-    Scheduler scheduler(settings);
-    scheduler.add(request(1, 20, 40));
-    scheduler.add(request(2, 20, 30));
-    EXPECT_EQ(scheduler.steady_steps(), 0);
-    while (scheduler.steady_steps() == 0) {
-      round(scheduler);
-    }
-    const std::int64_t steps = scheduler.steady_steps();
-    EXPECT_EQ(scheduler.steady_steps(5), 5);
-    const SteadyJump& jump = scheduler.advance_steady(steps);
-    EXPECT_EQ(jump.decode_requests, 2);
-    // Request 2 computes its last token in the next step.
-    EXPECT_EQ(scheduler.steady_steps(), 0);
-    const StepOutput* out = round(scheduler);
-    if (async) {
-      EXPECT_TRUE(out->finished.empty());
-      out = round(scheduler);
-    }
-    EXPECT_EQ(out->finished, std::vector<RequestId>{2});
+  Scheduler scheduler(config(30));
+  scheduler.add(request(1, 20, 40));
+  scheduler.add(request(2, 20, 30));
+  EXPECT_EQ(scheduler.steady_steps(), 0);
+  while (scheduler.steady_steps() == 0) {
+    round(scheduler);
   }
+  const std::int64_t steps = scheduler.steady_steps();
+  EXPECT_EQ(scheduler.steady_steps(5), 5);
+  const SteadyJump& jump = scheduler.advance_steady(steps);
+  EXPECT_EQ(jump.decode_requests, 2);
+  EXPECT_TRUE(jump.finished.empty());
+  // Request 2 computes its last token in the next step.
+  EXPECT_EQ(scheduler.steady_steps(), 0);
+  EXPECT_EQ(round(scheduler)->finished, std::vector<RequestId>{2});
+}
+
+TEST(Scheduler, SteadyStepsBringTheResultsOfTheBatchInFlight) {
+  SchedulerConfig settings = config(30);
+  settings.async_scheduling = true;
+  Scheduler scheduler(settings);
+  scheduler.add(request(1, 20, 40));
+  round(scheduler);
+  round(scheduler);
+  // 39 tokens are left of request 1 when request 2 comes; one round admits it.
+  ASSERT_EQ(scheduler.steady_steps(), 38);
+  scheduler.add(request(2, 20, 30));
+  round(scheduler);
+  // The results of its prompt come with the first round of 29.
+  ASSERT_EQ(scheduler.steady_steps(), 29);
+  EXPECT_FALSE(scheduler.steady_shape().ends_requests);
+  SteadyJump jump = scheduler.advance_steady(29);
+  EXPECT_EQ(jump.decode_requests, 2);
+  EXPECT_EQ(std::vector(jump.first_token.begin(), jump.first_token.end()),
+            std::vector<RequestId>{2});
+  EXPECT_TRUE(jump.finished.empty());
+  EXPECT_EQ(scheduler.running(), 2);
+  // An end may let in who waits.
+  scheduler.add(request(3, 20, 2));
+  EXPECT_EQ(scheduler.steady_steps(), 0);
+  scheduler.abort(3);
+  // Its last token with the next, in which request 1 runs alone; 49 tokens were in 4 blocks.
+  EXPECT_TRUE(scheduler.steady_shape().ends_requests);
+  jump = scheduler.advance_steady(2);
+  EXPECT_EQ(jump.decode_requests, 1);
+  EXPECT_EQ(std::vector(jump.finished.begin(), jump.finished.end()), std::vector<RequestId>{2});
+  EXPECT_EQ(jump.second.free, jump.first.free + Blocks{4});
+  EXPECT_EQ(scheduler.running(), 1);
 }
 
 TEST(Scheduler, SteadyStepsEndWhereBlocksDo) {

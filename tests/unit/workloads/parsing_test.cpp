@@ -152,5 +152,40 @@ TEST(JsonLines, FieldsListsAndNesting) {
   EXPECT_FALSE(source->next());
 }
 
+// Fields of one line, "-" where there is none, and the lengths of its lists.
+std::vector<std::string> fields_of(const std::string& line) {
+  auto source = open_json_lines(std::make_unique<LineReader>(line, "text"));
+  std::vector<int> wanted;
+  for (const char* name : {"a", "b", "c"}) {
+    wanted.push_back(source->want(name));
+  }
+  std::vector<std::string> out;
+  source->next();
+  for (const int field : wanted) {
+    out.emplace_back(source->field(field).value_or("-"));
+    const IdLists* list = source->list(field);
+    out.emplace_back(list == nullptr ? "-" : std::to_string((*list)[0].ids));
+  }
+  return out;
+}
+
+// A member that holds an object makes the parser read a line, which is else read at once.
+TEST(JsonLines, PlainLinesReadAsTheParserReadsThem) {
+  for (const std::string members :
+       {R"("a":1,"b":2.50,"c":"x y")", R"( "a" : 0 ,	"b" : "" , "c" : null )",
+        R"("a":true,"b":false,"a":7)", R"("a":[],"b":[ ],"d":5,"e":"z")",
+        R"("a":-3,"b":1e5,"c":-0)", R"("a":12345678901234567890123,"b":0.1234567890123456789012)",
+        R"("a":"\u0041\n","b":"\"","c":"ä")", R"("a":[1,2],"b":{"a":5},"c":"t")"}) {
+    EXPECT_EQ(fields_of("{" + members + "}"), fields_of("{" + members + R"(,"o":{}})")) << members;
+  }
+  EXPECT_EQ(fields_of("{}"), fields_of(R"({"o":{}})"));
+  for (const char* bad :
+       {R"({"a":1)", R"({"a":1}x)", R"({"a":01})", R"({"a":1.})", R"({"a":.5})", R"({"a":tru})",
+        R"({"a" 1})", R"({"a":1,})", R"({,"a":1})", R"({"a":1 "b":2})", R"({a:1})", R"({"a":"x})",
+        R"({"a":nullx})", R"({"a":[1})", R"({"a":+1})", R"({"a":})", R"([1])"}) {
+    EXPECT_THROW(fields_of(bad), ConfigError) << bad;
+  }
+}
+
 }  // namespace
 }  // namespace oomcast::workloads
