@@ -80,9 +80,14 @@ const char* IdLists::read(const char* at, const char* end, std::string_view befo
   while (true) {
     at = skip_spaces(at, end);
     const char* const first = at;
+    const char* const stop = end - at < kMostDigits ? end : at + kMostDigits;
     std::int64_t id = 0;
-    while (at < end && *at >= '0' && *at <= '9' && at - first < kMostDigits) {
-      id = id * 10 + (*at++ - '0');
+    for (; at < stop; ++at) {
+      const auto digit = static_cast<unsigned>(*at - '0');
+      if (digit > 9) {
+        break;
+      }
+      id = id * 10 + digit;
     }
     if (at == first || (*first == '0' && at - first > 1)) {
       return nullptr;

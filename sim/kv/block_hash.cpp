@@ -11,9 +11,15 @@ namespace {
 // Of the first `length` tokens of a segment behind what `base` stands for. Bases are spread
 // already: an odd factor keeps lengths apart, and its high bits reach the low ones, which tables
 // look at.
+constexpr std::uint64_t kLengthFactor = 0xd1342543de82ef95ULL;
+
+std::uint64_t times_factor(std::int64_t length) {
+  return static_cast<std::uint64_t>(length) * kLengthFactor;
+}
+std::uint64_t folded(std::uint64_t sum) { return sum ^ (sum >> 32); }
+
 std::uint64_t prefix_hash(std::uint64_t base, std::int64_t length) {
-  const std::uint64_t hash = base + static_cast<std::uint64_t>(length) * 0xd1342543de82ef95ULL;
-  return hash ^ (hash >> 32);
+  return folded(base + times_factor(length));
 }
 
 }  // namespace
@@ -66,13 +72,13 @@ void HashChain::extend(std::int64_t known) {
              : std::min((start_ + length - end) / block_size_ + 1, target - blocks());
     hashes_.resize(hashes_.size() + static_cast<std::size_t>(blocks_here),
                    boost::container::default_init);
-    // Locals, which the hashes cannot overlap.
-    const std::uint64_t base = base_;
-    const std::int64_t step = block_size_;
-    const std::int64_t length_here = end - start_;
+    // prefix_hash(base_, end - start_ + i * block_size_); locals, which the hashes cannot overlap.
+    std::uint64_t sum = base_ + times_factor(end - start_);
+    const std::uint64_t step = times_factor(block_size_);
     std::uint64_t* const hashes = hashes_.data() + hashes_.size() - blocks_here;
     for (std::int64_t i = 0; i < blocks_here; ++i) {
-      hashes[i] = prefix_hash(base, length_here + i * step);
+      hashes[i] = folded(sum);
+      sum += step;
     }
     end += blocks_here * block_size_;
   }

@@ -108,7 +108,8 @@ std::size_t SpanPool::no_heads(std::span<const BlockKey> keys) const {
   std::size_t at = 0;
   for (; at + kStride <= keys.size(); at += kStride) {
     std::uint64_t noted = 0;
-    for (const BlockKey key : keys.subspan(at, kStride)) {
+    for (std::size_t i = 0; i < kStride; ++i) {
+      const BlockKey key = keys[at + i];
       noted |= noted_heads_[word_of(key)] >> (key % kWordBits);
     }
     if ((noted & 1) != 0) {

@@ -76,7 +76,7 @@ class SpanPool {
   // One reference more for each of them; the table, empty until then, holds them.
   void touch(const Hit& hit, Table& table);
   // Appends blocks from the front of the free list. Needs free() >= count.
-  // `expected`: blocks that the table will come to hold for all that is known now.
+  // `expected`: blocks that the table will come to hold at most.
   void take(std::int64_t count, std::int64_t expected, Table& table);
   void take(Table& table);  // one block
   // Keys of the table's blocks from `first` on, the first one without a key.

@@ -395,8 +395,9 @@ void KvManager::adopt_hit(Request& request, const PrefixHit& hit, std::int64_t e
 void KvManager::append_blocks(Request& request, std::int64_t tokens, std::int64_t main_tokens) {
   if (spans_) {
     kv::SpanPool::Table& table = request.groups.front().spans;
-    spans_->take(div_ceil(tokens, block_size()) - table.blocks,
-                 div_ceil(request.known(), block_size()), table);
+    const std::int64_t most = std::min(request.prompt_len + request.max_output, max_model_len_);
+    spans_->take(div_ceil(tokens, block_size()) - table.blocks, div_ceil(most, block_size()),
+                 table);
     return;
   }
   for (std::size_t g = 0; g < groups_.size(); ++g) {
