@@ -1,3 +1,5 @@
+#include <simdjson.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -160,111 +162,54 @@ void parse_object(std::string_view line, FieldCollector& collector, const LineRe
   }
 }
 
-// An object of plain texts, numbers as programs write them and empty lists, as most rows are, read
-// at once.
+// An object of texts, numbers and empty lists, as most rows are, read by simdjson.
 class PlainObject {
  public:
-  explicit PlainObject(std::string_view line) : at_(line.data()), end_(at_ + line.size()) {}
-
-  // Tells the collector what the parser would. False for anything else, JSON or not: the parser is
-  // to read the line, the collector is in an unknown state.
-  bool read(FieldCollector& collector) {
+  // Tells the collector what the parser would; `line` gets room behind its end. False for anything
+  // else, JSON or not: the parser is to read the line, the collector is in an unknown state.
+  bool read(std::string& line, FieldCollector& collector) {
+    line.reserve(line.size() + simdjson::SIMDJSON_PADDING);
     collector.start_object(0);
-    if (!skip('{')) {
+    try {
+      simdjson::ondemand::document document =
+          parser_.iterate(line.data(), line.size(), line.capacity());
+      for (auto field : document.get_object()) {
+        collector.enter(std::string_view(field.unescaped_key()));
+        if (!tell(field.value(), collector)) {
+          return false;
+        }
+      }
+      return document.current_location().error() == simdjson::OUT_OF_BOUNDS;  // nothing follows
+    } catch (const simdjson::simdjson_error&) {
       return false;
     }
-    if (!skip('}')) {
-      do {
-        const auto name = text();
-        if (!name || !skip(':')) {
-          return false;
-        }
-        collector.enter(*name);
-        if (!value(collector)) {
-          return false;
-        }
-      } while (skip(','));
-      if (!skip('}')) {
-        return false;
-      }
-    }
-    next();
-    return at_ == end_;
   }
 
  private:
-  // The next letter that is no blank; 0 at the end.
-  char next() {
-    while (at_ < end_ && (*at_ == ' ' || *at_ == '\t')) {
-      ++at_;
-    }
-    return at_ < end_ ? *at_ : '\0';
-  }
-  bool skip(char letter) {
-    const bool there = next() == letter;
-    at_ += there ? 1 : 0;
-    return there;
-  }
-  // Letters that stand for themselves.
-  std::optional<std::string_view> text() {
-    if (!skip('"')) {
-      return std::nullopt;
-    }
-    const char* const first = at_;
-    while (at_ < end_ && *at_ >= ' ' && *at_ <= '~' && *at_ != '"' && *at_ != '\\') {
-      ++at_;
-    }
-    const std::string_view found(first, static_cast<std::size_t>(at_ - first));
-    return at_ < end_ && *at_++ == '"' ? std::optional(found) : std::nullopt;
-  }
-  bool value(FieldCollector& collector) {
-    switch (next()) {
-      case '"': {
-        const auto found = text();
-        return found && collector.scalar(*found, true);
+  using Value = simdjson::ondemand::value;
+
+  static bool tell(Value value, FieldCollector& collector) {
+    switch (value.type()) {
+      case simdjson::ondemand::json_type::string:
+        return collector.scalar(std::string_view(value.get_string()), true);
+      case simdjson::ondemand::json_type::number: {
+        // As written, which a double would not keep, once it is known to be a number.
+        const std::string_view written = value.raw_json_token();
+        value.get_number().value();
+        // The parser takes the sign off -0.
+        return written.front() != '-' &&
+               collector.scalar(written.substr(0, written.find_last_not_of(" \t\r\n") + 1), true);
       }
-      case '[':
-        ++at_;
-        return collector.start_array(0) && skip(']') && collector.end_array();
-      case 't':
-        return word("true") && collector.scalar("true", true);
-      case 'f':
-        return word("false") && collector.scalar("false", true);
-      case 'n':
-        return word("null") && collector.scalar({}, false);
+      case simdjson::ondemand::json_type::array: {
+        simdjson::ondemand::array list = value.get_array();
+        return list.is_empty() && collector.start_array(0) && collector.end_array();
+      }
       default:
-        return number(collector);
+        return false;
     }
-  }
-  bool word(std::string_view expected) {
-    const bool there =
-        std::string_view(at_, static_cast<std::size_t>(end_ - at_)).starts_with(expected);
-    at_ += there ? expected.size() : 0;
-    return there;
-  }
-  // Whole numbers of 64 bits and fractions, no sign and no exponent.
-  bool number(FieldCollector& collector) {
-    constexpr std::ptrdiff_t kMostDigits = 18;
-    const char* const first = at_;
-    const std::ptrdiff_t whole = digits();
-    bool plain = whole > 0 && whole <= kMostDigits && (*first != '0' || whole == 1);
-    if (at_ < end_ && *at_ == '.') {
-      ++at_;
-      plain = digits() > 0 && plain;
-    }
-    return plain &&
-           collector.scalar(std::string_view(first, static_cast<std::size_t>(at_ - first)), true);
-  }
-  std::ptrdiff_t digits() {
-    const char* const first = at_;
-    while (at_ < end_ && *at_ >= '0' && *at_ <= '9') {
-      ++at_;
-    }
-    return at_ - first;
   }
 
-  const char* at_;
-  const char* end_;
+  simdjson::ondemand::parser parser_;
 };
 
 class JsonRecords : public RecordSource {
@@ -286,7 +231,7 @@ class JsonRecords : public RecordSource {
     if (!next_filled(*lines_, line)) {
       return false;
     }
-    if (!(list_ < 0 ? parse_plain(line) : parse_without_list(line))) {
+    if (!(list_ < 0 ? parse_plain(rest_.assign(line)) : parse_without_list(line))) {
       parse_object(line, collector_, *lines_);
     }
     return true;
@@ -304,9 +249,9 @@ class JsonRecords : public RecordSource {
   }
 
  private:
-  bool parse_plain(std::string_view line) {
+  bool parse_plain(std::string& line) {
     collector_.reset();
-    return PlainObject(line).read(collector_);
+    return plain_.read(line, collector_);
   }
   // Where one list was taken out, it is the field's unless that one has elements still.
   bool parse_without_list(std::string_view line) {
@@ -328,8 +273,9 @@ class JsonRecords : public RecordSource {
   }
 
   FieldCollector collector_;
+  PlainObject plain_;
   int list_ = -1;
-  std::string rest_;
+  std::string rest_;  // a line, or what is left of it
   IdLists lists_;
 };
 

@@ -41,8 +41,8 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/sim/report/schemas DESTINATION ${CMAKE_INS
 install(FILES ${CMAKE_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}
         COMPONENT program)
 # Their licences, as Debian's packages carry them, for the code of theirs that the program holds.
-foreach(package libboost-dev libeigen3-dev libfmt-dev libisal-dev libre2-dev libzstd-dev
-                nlohmann-json3-dev robin-map-dev)
+foreach(package libboost-dev libeigen3-dev libfmt-dev libisal-dev libre2-dev libsimdjson-dev
+                libzstd-dev nlohmann-json3-dev robin-map-dev)
   if(EXISTS /usr/share/doc/${package}/copyright)
     file(REAL_PATH /usr/share/doc/${package}/copyright licence)
     install(FILES ${licence} DESTINATION ${CMAKE_INSTALL_DOCDIR}/third-party RENAME ${package}
