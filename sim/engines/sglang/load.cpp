@@ -36,7 +36,10 @@ class Builder {
         ++next_rope;
         add_rope_table(tensor, rope);
       } else if (tensor.rope_table == models::RopeTable::kNone) {
-        const Bytes bytes = created_bytes(tensor);
+        if (fused_shared(tensor)) {
+          continue;
+        }
+        const Bytes bytes = created_bytes(tensor) + fused_into(tensor, tensors);
         if (bytes == Bytes{0}) {
           continue;  // made by a kernel's own layout
         }
@@ -110,13 +113,25 @@ class Builder {
         deployment_.rules.fp32_rope_tables ? 4 : models::bits_of(deployment_.dtype) / 8;
     const Bytes half{detail::checked_mul(rows, spec.rotary_dim) * 4 / 2};
     const std::uint32_t angles = add(half, leaf);
-    const std::uint32_t cosines = add(half, leaf);
-    const std::uint32_t sines = add(half, leaf);
+    // YaRN multiplies both by a factor, each into a tensor of its own.
+    const bool scaled = spec.type == "yarn" || spec.type == "deepseek_yarn";
+    const std::uint32_t cosines = scaled_table(half, leaf, scaled);
+    const std::uint32_t sines = scaled_table(half, leaf, scaled);
     const std::uint32_t both = add(half * 2, leaf);
     free(sines);
     free(cosines);
     free(angles);
     out_.tables.push_back({both, rows, spec.rotary_dim, element});
+  }
+
+  std::uint32_t scaled_table(Bytes bytes, Leaf leaf, bool scaled) {
+    const std::uint32_t plain = add(bytes, leaf);
+    if (!scaled) {
+      return plain;
+    }
+    const std::uint32_t table = add(bytes, leaf);
+    free(plain);
+    return table;
   }
 
   // Random values of 8-bit floats are drawn in 16 bits and converted.
@@ -158,7 +173,7 @@ class Builder {
                one.source->suffix == tensor.suffix;
       });
       if (tensor.dtype == DType::kFloat8 && own != created_.end()) {
-        add(tensor.bytes, Leaf::kModelWeights);
+        add(tensor.bytes + fused_into(tensor, quantised), Leaf::kModelWeights);
         free(own->tensor);
       }
     }
@@ -181,6 +196,26 @@ class Builder {
       add(keys, Leaf::kModelWeights);
       add(values, Leaf::kModelWeights);
     }
+  }
+
+  // Shared experts that are one more routed expert lie in the routed ones' tensors.
+  [[nodiscard]] bool fused_shared(const TensorBytes& tensor) const {
+    return tensor.layer >= 0 && tensor.layer < deployment_.model->layer_count() &&
+           tensor.name.starts_with("mlp.shared_experts.") &&
+           deployment_.fuses_shared_experts(deployment_.model->layer(tensor.layer));
+  }
+
+  [[nodiscard]] Bytes fused_into(const TensorBytes& tensor,
+                                 const std::vector<TensorBytes>& tensors) const {
+    const std::string_view own =
+        tensor.name == "mlp.experts.w13.weight"  ? "mlp.shared_experts.gate_up_proj.weight"
+        : tensor.name == "mlp.experts.w2.weight" ? "mlp.shared_experts.down_proj.weight"
+                                                 : "";
+    const auto shared = std::find_if(tensors.begin(), tensors.end(), [&](const TensorBytes& one) {
+      return !own.empty() && one.layer == tensor.layer && one.name == own &&
+             one.suffix == tensor.suffix && fused_shared(one);
+    });
+    return shared == tensors.end() ? Bytes{0} : shared->bytes;
   }
 
   // DeepSeek V3's shared expert may be loaded once for every rank.

@@ -438,7 +438,9 @@ class Resolver : private LaunchResolver<Deployment> {
       out_.kv_dtype = DType::kFloat8;
       out_.assumptions.emplace_back("kv-cache-dtype auto: the checkpoint asks for fp8");
     }
-    if (const auto state = line().text("mamba-ssm-dtype")) {
+    const auto state = line().given("mamba-ssm-dtype") ? line().text("mamba-ssm-dtype")
+                                                       : line().variable("SGLANG_MAMBA_SSM_DTYPE");
+    if (state) {
       out_.state_dtype = models::parse_dtype(*state);
     }
   }
@@ -653,7 +655,8 @@ class Resolver : private LaunchResolver<Deployment> {
             out_.speculation.has_value(), !line().on("disable-cuda-graph-padding"));
       }
     }
-    if (prefill_graphs_wanted() && out_.role != Role::kDecode && all_layers_attend()) {
+    if (prefill_graphs_wanted() && out_.role != Role::kDecode && all_layers_attend() &&
+        !contains(rules().prefill_graphs_unfit, model().architecture)) {
       out_.prefill_sizes = given_sizes({"cuda-graph-bs-prefill", "piecewise-cuda-graph-tokens"});
       if (out_.prefill_sizes.empty()) {
         std::int64_t most = automatic_.prefill_max;
