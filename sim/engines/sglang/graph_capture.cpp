@@ -277,8 +277,10 @@ bool GraphCapture::grow_scratch(bool decode, std::int64_t tokens) {
   const models::StateSpec& state = layer->attention.state;
   const std::int64_t heads = div_ceil(state.heads, deployment_.attention_tp());
   const std::int64_t processors = deployment_.gpu.sm_count;
-  if (decode || !deployment_.rules.delta_net_chunks || deployment_.gpu.compute_major != kHopper ||
-      heads * 2 >= processors) {
+  const bool triton = deployment_.launch.text("linear-attn-prefill-backend") ==
+                      std::optional<std::string>("triton");
+  if (decode || triton || !deployment_.rules.delta_net_chunks ||
+      deployment_.gpu.compute_major != kHopper || heads * 2 >= processors) {
     return true;
   }
   const std::int64_t chunks = div_ceil(tokens, delta_chunk(tokens, heads, processors));

@@ -27,7 +27,8 @@ class Builder {
     const std::vector<int> ropes = rope_order();
     std::size_t next_rope = 0;
     const bool has_rope_tables = !of_architecture(deployment_.rules.rope_tables_missing);
-    for (const TensorBytes& tensor : tensors) {
+    for (const TensorBytes* one : in_order(tensors)) {
+      const TensorBytes& tensor = *one;
       if (tensor.suffix == ".absorbed") {
         continue;  // made afterwards, in two parts
       }
@@ -47,8 +48,14 @@ class Builder {
         if (const Bytes unused = unused_zero_points(deployment_, tensor); unused > Bytes{0}) {
           created_.back().unused = add(unused, Leaf::kModelScales);
         }
-        if (const Bytes unread = unread_scales(deployment_, stage_, tensor); unread > Bytes{0}) {
-          add(unread, Leaf::kModelScales);
+        if (const Bytes size = reordered_scales(deployment_, stage_, tensor); size > Bytes{0}) {
+          const std::uint32_t padded = add(size, Leaf::kRuntimeIntermediates);
+          const std::uint32_t copy = add(size, Leaf::kModelScales);
+          free(padded);
+          created_.back().reordered = size;
+          if (reorders_scales(deployment_)) {
+            created_.back().unused = copy;
+          }
         }
       }
     }
@@ -75,6 +82,34 @@ class Builder {
     online_ = !whole.online_quantization.empty();
     whole.online_quantization.clear();
     return models::weights_on_rank(*deployment_.model, whole).tensors;
+  }
+
+  // Quantised experts have both weights made before the scales (create_weights of each method);
+  // only MXFP4 goes matrix by matrix.
+  [[nodiscard]] std::vector<const TensorBytes*> in_order(
+      const std::vector<TensorBytes>& tensors) const {
+    std::vector<const TensorBytes*> out;
+    out.reserve(tensors.size());
+    for (const TensorBytes& tensor : tensors) {
+      out.push_back(&tensor);
+    }
+    const auto& quantization = deployment_.model->quantization;
+    if (!quantization || quantization->method == "mxfp4") {
+      return out;
+    }
+    const auto of_experts = [](const TensorBytes* tensor) {
+      return tensor->name.starts_with("mlp.experts.w");
+    };
+    for (auto first = out.begin(); first != out.end();) {
+      first = std::find_if(first, out.end(), of_experts);
+      const auto end = std::find_if(first, out.end(), [&](const TensorBytes* tensor) {
+        return !of_experts(tensor) || tensor->layer != (*first)->layer;
+      });
+      std::stable_partition(first, end,
+                            [](const TensorBytes* tensor) { return tensor->suffix.empty(); });
+      first = end;
+    }
+    return out;
   }
 
   // Rope tables in the order in which layers first use them.

@@ -39,6 +39,16 @@ class Rows : public VersionRows {
     return out;
   }
 
+  [[nodiscard]] std::vector<PrefillMost> prefill_most() const {
+    std::vector<PrefillMost> out;
+    for (const Json& row : list("prefill_most")) {
+      const JsonView view(row, source(), "rules.prefill_most", problems());
+      out.push_back({view.texts("architectures").value_or(std::vector<std::string>{}),
+                     view.integer("tokens", 1, kMost).value_or(1)});
+    }
+    return out;
+  }
+
   [[nodiscard]] std::vector<FusedSharedExperts> fused_shared_experts() const {
     std::vector<FusedSharedExperts> out;
     for (const Json& row : list("fused_shared_experts")) {
@@ -176,6 +186,7 @@ StartupRules read_rules(const Version& version) {
   rules.prefill_graphs_exchange = read.boolean("prefill_graphs_exchange");
   rules.prefill_graphs_multimodal = read.texts("prefill_graphs_multimodal");
   rules.prefill_graphs_refused = read.texts("prefill_graphs_refused");
+  rules.prefill_most = read.prefill_most();
   rules.prefill_graphs_unfit = read.texts("prefill_graphs_unfit");
   rules.prefill_reserve = read.choice<PrefillReserve>(
       "prefill_graph_reserve", {{"none", PrefillReserve::kNone},
@@ -245,6 +256,7 @@ StartupRules read_rules(const Version& version) {
   rules.expert_padding = read.expert_padding();
   rules.fused_shared_experts = read.fused_shared_experts();
   rules.native_head_norms = read.texts("native_head_norms");
+  rules.copied_heads = read.texts("copied_heads");
   rules.delta_net_by_parts = read.texts("delta_net_by_parts");
   rules.delta_net_chunks = read.boolean("delta_net_chunks");
   rules.communicator_rests = read.communicator_rests();

@@ -92,6 +92,12 @@ struct AttentionDefault {
   std::optional<std::int64_t> page;
 };
 
+// Largest captured prefill of an architecture, where none is given.
+struct PrefillMost {
+  std::vector<std::string> architectures;
+  std::int64_t tokens = 0;
+};
+
 struct StartupRules {
   FractionRule fraction = FractionRule::kByUse;
   std::vector<std::pair<std::int64_t, double>> fraction_by_ranks;  // from so many ranks on
@@ -107,6 +113,7 @@ struct StartupRules {
   bool prefill_graphs_exchange = false;  // also with experts on other ranks, and attention groups
   std::vector<std::string> prefill_graphs_multimodal;  // architectures
   std::vector<std::string> prefill_graphs_refused;
+  std::vector<PrefillMost> prefill_most;
   std::vector<std::string> prefill_graphs_unfit;  // found after the reserve is computed
   PrefillReserve prefill_reserve = PrefillReserve::kPerSize;
   std::int64_t prefill_reserve_divisor = 4;  // kTokensAfterFloor
@@ -165,6 +172,7 @@ struct StartupRules {
   std::vector<ExpertPadding> expert_padding;
   std::vector<FusedSharedExperts> fused_shared_experts;
   std::vector<std::string> native_head_norms;   // architectures: heads normalised in fp32, by parts
+  std::vector<std::string> copied_heads;        // architectures: q and k normalised apart
   std::vector<std::string> delta_net_by_parts;  // architectures: projections are copied apart
   bool delta_net_chunks = false;  // prefills of gated delta nets keep scratch for chunks
   std::vector<CommunicatorRest> communicator_rests;

@@ -77,6 +77,8 @@ class StepBuilder {
   TensorId mla_absorbed(const AttentionSpec& attention, TensorId query, TensorId latent);
   TensorId mla_prefill(const AttentionSpec& attention, TensorId query, TensorId latent);
   TensorId recurrent(const AttentionSpec& attention, TensorId input);
+  TensorId rotated(TensorId heads, std::int64_t width);
+  [[nodiscard]] bool has_long_rope() const;
   TensorId head_norm(const char* name, TensorId qkv, std::int64_t width);
   // Cosines and sines of this step's positions, for layers without and with a window.
   void angles();
@@ -110,6 +112,7 @@ class StepBuilder {
   bool quantised_inputs_ = false;
   bool native_norms_ = false;
   bool by_parts_ = false;
+  bool copied_heads_ = false;
   OpGraph graph_;
   std::string scope_;
   Variable hidden_;

@@ -66,16 +66,35 @@ TensorId StepBuilder::qkv_attention(const AttentionSpec& attention, bool gated, 
     const Variable apart(graph_, apply("take q apart", {*qkv}, of_heads("q")));
     gate = apply("take the gate apart", {*qkv}, of_heads("gate"));
     q = apply("normalise q", {*apart}, of_heads("normed q"));
+    second_stream_ = true;
     turned_keys = apply("normalise k", {*qkv}, turned);
+    second_stream_ = false;
   } else if (gated) {
     q = apply("turn q", {*qkv}, of_heads("turned q"));
     turned_keys = apply("turn k", {*qkv}, turned);
     gate = apply("take the gate apart", {*qkv}, of_heads("gate"));
+  } else if (copied_heads_) {
+    const Variable copied_q(graph_, apply("copy q", {*qkv}, of_heads("q")));
+    const Variable copied_k(graph_, apply("copy k", {*qkv}, turned));
+    q = apply("normalise q", {*copied_q}, of_heads("normed q"));
+    turned_keys = apply("normalise k", {*copied_k}, turned);
   } else if (native_norms_) {
     const Variable normed_q(graph_, head_norm("q", *qkv, query));
     const Variable normed_k(graph_, head_norm("k", *qkv, kv_heads * attention.head_dim));
     q = apply("turn q", {*normed_q}, of_heads("turned q"));
     turned_keys = apply("turn k", {*normed_k}, turned);
+  }
+  if (has_long_rope()) {
+    // Phi3LongRoPEScaledRotaryEmbedding, in PyTorch's operators.
+    const std::int64_t width = model_.ropes.front().rotary_dim;
+    const auto table = [&] { return per_token("angles", "T x d x b", width); };
+    const Variable both(graph_, apply("look up", {*qkv}, table()));
+    const Variable cosines(graph_, apply("cosines", {*both}, table()));
+    const Variable sines(graph_, apply("sines", {*both}, table()));
+    const Variable rotated_q(graph_, rotated(*qkv, query));
+    q = apply("concatenate q", {*rotated_q}, of_heads("turned q"));
+    const Variable rotated_k(graph_, rotated(*qkv, kv_heads * attention.head_dim));
+    turned_keys = apply("concatenate k", {*rotated_k}, turned);
   }
   Variable out(graph_, apply("attention output", {*qkv},
                              per_token("attention output", "T x heads x dv x b",
@@ -88,6 +107,24 @@ TensorId StepBuilder::qkv_attention(const AttentionSpec& attention, bool gated, 
   return reduced(linear("o_proj", *out, heads * attention.v_head_dim,
                         per_token("attention projection", "T x H x b", model_.hidden)),
                  deployment_.attention_tp());
+}
+
+// x * cos + rotate(x) * sin, an operator at a time.
+TensorId StepBuilder::rotated(TensorId heads, std::int64_t width) {
+  const auto whole = [&](const char* name) { return per_token(name, "T x width x b", width); };
+  const Variable plain(graph_, apply("times cos", {heads}, whole("heads times cos")));
+  Variable turned(graph_);
+  {
+    const Variable half(
+        graph_, apply("negate", {heads}, per_token("half", "T x width / 2 x b", width / 2)));
+    turned = apply("rotate", {*half}, whole("rotated heads"));
+  }
+  turned = apply("times sin", {*turned}, whole("rotated heads times sin"));
+  return apply("sum", {*plain, *turned}, whole("turned heads"));
+}
+
+bool StepBuilder::has_long_rope() const {
+  return !model_.ropes.empty() && model_.ropes.front().type == "longrope";
 }
 
 // RMS norm of heads in PyTorch's operators: every one makes its own tensor in single precision.
@@ -270,7 +307,7 @@ TensorId StepBuilder::recurrent(const AttentionSpec& attention, TensorId input) 
   graph_.make(scan, per_token("convolved q, k, v", "T x (q + k + v) x b", mixed));
   const Variable gate(graph_, graph_.make(scan, per_token("z", "T x v x b", value)));
   const Variable scanned(graph_, *out);  // held until the layer returns
-  if (!by_parts_) {  // else in place
+  if (!by_parts_) {                      // else in place
     out = apply("gated norm", {*out, *gate}, per_token("normed", "T x v x b", value));
   }
   return reduced(linear("out_proj", *out, value,

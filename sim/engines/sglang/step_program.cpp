@@ -81,6 +81,7 @@ StepBuilder::StepBuilder(const Deployment& deployment, int stage, StepKind kind)
       quantised_inputs_(quantises_inputs(*deployment.model, deployment.launch)),
       native_norms_(contains(deployment.rules.native_head_norms, deployment.model->architecture)),
       by_parts_(contains(deployment.rules.delta_net_by_parts, deployment.model->architecture)),
+      copied_heads_(contains(deployment.rules.copied_heads, deployment.model->architecture)),
       hidden_(graph_),
       residual_(graph_),
       per_layer_(graph_) {}

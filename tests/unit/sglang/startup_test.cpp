@@ -5,6 +5,7 @@
 
 #include "models/catalog.hpp"
 #include "sim/core/error.hpp"
+#include "sim/engines/sglang/resident.hpp"
 
 namespace oomcast::sglang {
 namespace {
@@ -47,6 +48,35 @@ TEST(Resolve, AttentionAndPages) {
   EXPECT_EQ(deployment(kLlama, "--kv-cache-dtype fp8_e5m2").decode_backend, "triton");
   EXPECT_NE(refusal(kLlama, "--page-size 48 --chunked-prefill-size 100").find("multiple"),
             std::string::npos);
+}
+
+TEST(Resolve, RecurrentStatesAreInSinglePrecisionUnlessAsked) {
+  constexpr const char* kHybrid = "Qwen/Qwen3-Next-80B-A3B-Instruct";
+  const auto dtype = [](const Deployment& deployment) {
+    return deployment.kv_layers(0).front().recurrent_dtype;
+  };
+  EXPECT_EQ(dtype(deployment(kHybrid, "--tp 4")), models::DType::kFloat32);
+  EXPECT_EQ(dtype(deployment(kHybrid, "--tp 4 --mamba-ssm-dtype bfloat16")),
+            models::DType::kBFloat16);
+}
+
+TEST(Resolve, ArchitecturesThatLosePrefillGraphsKeepTheirReserve) {
+  EXPECT_TRUE(deployment("ByteDance-Seed/Seed-OSS-36B-Instruct").prefill_sizes.empty());
+  EXPECT_FALSE(deployment(kLlama).prefill_sizes.empty());
+}
+
+TEST(Resident, FlashInferWorkspaceByArchitecture) {
+  const auto largest = [](const std::string& model, const std::string& version) {
+    Bytes most;
+    for (const auto& tensor : attention_workspaces(
+             deployment(model, "--attention-backend flashinfer", "H100-80GB", version))) {
+      most = std::max(most, tensor.bytes);
+    }
+    return most;
+  };
+  EXPECT_EQ(largest(kLlama, "0.5.23"), kMiB * 384);
+  EXPECT_EQ(largest("Qwen/Qwen3-8B", "0.5.23"), kMiB * 512);
+  EXPECT_EQ(largest("Qwen/Qwen3-8B", "0.4.5"), kMiB * 384) << "Qwen 2 alone";
 }
 
 TEST(Resolve, ArchitecturesHaveDefaultsOfTheirOwn) {
@@ -133,11 +163,7 @@ TEST(Startup, DecodesOfFlashAttentionOnceSplitEachSequenceAsIfAlone) {
     Deployment at =
         deployment("deepseek-ai/DeepSeek-V3", "--tp 8 --cuda-graph-max-bs 256", "H200", "0.5.7");
     at.rules.fa3_splits_unbounded = unbounded;
-    Bytes sum;
-    for (const CapturedGraph& graph : simulate_startup(at).stages.front().graphs) {
-      sum += graph.pool_growth;
-    }
-    return sum;
+    return simulate_startup(at).stages.front().graphs.front().pool_growth;
   };
   // 16 heads are one block of 64 rows on 132 SMs: 109 splits of 512 + 1 floats.
   const std::int64_t partials = 256LL * 109 * 16 * 513 * 4;
