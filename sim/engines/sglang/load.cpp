@@ -98,7 +98,7 @@ class Builder {
       return out;
     }
     const auto of_experts = [](const TensorBytes* tensor) {
-      return tensor->name.starts_with("mlp.experts.w");
+      return tensor->name.find("experts.w") != std::string_view::npos;
     };
     for (auto first = out.begin(); first != out.end();) {
       first = std::find_if(first, out.end(), of_experts);

@@ -9,8 +9,8 @@ using models::TensorBytes;
 bool quantised_linear(const std::vector<LoadedTensor>& tensors, std::size_t at) {
   const TensorBytes& weight = *tensors[at].source;
   return at + 1 < tensors.size() && weight.suffix.empty() &&
-         !weight.name.starts_with("mlp.experts.") && tensors[at + 1].source->name == weight.name &&
-         !tensors[at + 1].source->suffix.empty();
+         weight.name.find("experts.w") == std::string_view::npos &&
+         tensors[at + 1].source->name == weight.name && !tensors[at + 1].source->suffix.empty();
 }
 
 // ---- FP8 blocks, whose scales DeepGEMM takes as powers of two on Blackwell
@@ -144,12 +144,13 @@ Bytes reordered_scales(const Deployment& deployment, int stage, const TensorByte
   constexpr std::int64_t kGroup = 16;
   constexpr std::int64_t kRows = 128;
   constexpr std::int64_t kColumns = 4;
-  const bool up = scale.name == "mlp.experts.w13.weight";
+  const bool up = scale.name.ends_with("experts.w13.weight");
   const int major = deployment.gpu.compute_major;
   const bool made = major <= kHopper ? deployment.rules.unread_scales : major == kConsumer;
   if (!made || !deployment.model->quantization ||
       deployment.model->quantization->method != "modelopt" ||
-      scale.dtype != models::DType::kFloat8 || (!up && scale.name != "mlp.experts.w2.weight")) {
+      scale.dtype != models::DType::kFloat8 ||
+      (!up && !scale.name.ends_with("experts.w2.weight"))) {
     return Bytes{0};
   }
   const models::ShardPlan plan = deployment.shard(stage);

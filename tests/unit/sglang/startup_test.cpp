@@ -169,7 +169,8 @@ TEST(Startup, DecodesOfFlashAttentionOnceSplitEachSequenceAsIfAlone) {
   const std::int64_t partials = 256LL * 109 * 16 * 513 * 4;
   const Bytes more = pool(true) - pool(false);
   EXPECT_GT(more.count(), partials * 7 / 10);  // other tensors lie there without them
-  EXPECT_LT(more.count(), partials + (4 << 20));
+  // What a layer leaves may come to lie there as well; the next one's partials are then apart.
+  EXPECT_LT(more.count(), 2 * partials);
 }
 
 TEST(Startup, DraftsAreLoadedBeforeOrAfterThePools) {
