@@ -20,18 +20,26 @@ models::ModelSpec model_of(const std::string& config_file) {
   return models::catalog_model(name.replace(name.find("__"), 2, "/"));
 }
 
-TEST(RecordedSglangStartups, SettingsPoolsPhasesAndGraphsMatch) {
-  std::ifstream in(kFolder + "startups.jsonl");
-  ASSERT_TRUE(in);
+// How many runs of the file were compared.
+int compare_startups(const std::string& file) {
+  std::ifstream in(kFolder + file);
   int runs = 0;
   for (std::string line; std::getline(in, line); ++runs) {
-    const Json recorded = parse_json(line, "startups.jsonl");
+    const Json recorded = parse_json(line, file);
     const auto config_file = recorded.at("config_file").get<std::string>();
     for (const std::string& off : check_sglang_startup(recorded, model_of(config_file))) {
       ADD_FAILURE() << config_file << " " << recorded.at("flags").dump() << ": " << off;
     }
   }
-  EXPECT_GE(runs, 35);
+  return runs;
+}
+
+TEST(RecordedSglangStartups, SettingsPoolsPhasesAndGraphsMatch) {
+  EXPECT_GE(compare_startups("startups.jsonl"), 41);
+}
+
+TEST(RecordedSglangStartups, OtherFamiliesMatchOnEightLayers) {
+  EXPECT_GE(compare_startups("cut_models.jsonl"), 11);
 }
 
 TEST(RecordedSglangSteps, PeaksOfServingMatch) {

@@ -78,6 +78,24 @@ ExpertExchange Deployment::exchange_in(bool decode) const {
   return out;
 }
 
+bool Deployment::fuses_shared_experts(const models::LayerSpec& layer) const {
+  const models::FfnSpec& ffn = layer.ffn;
+  constexpr int kFourBits = 4;
+  const bool apart = model->quantization && model->quantization->method.starts_with("modelopt") &&
+                     model->quantization->weight_bits == kFourBits;
+  if (ffn.shared_width <= 0 || ffn.shared_width % ffn.expert_width != 0 || ep != 1 || apart ||
+      exchange_in(false).kind != Exchange::kNone || launch.on("disable-shared-experts-fusion")) {
+    return false;
+  }
+  return std::any_of(rules.fused_shared_experts.begin(), rules.fused_shared_experts.end(),
+                     [&](const FusedSharedExperts& row) {
+                       const auto& names = row.architectures;
+                       return row.experts.value_or(ffn.experts) == ffn.experts &&
+                              std::find(names.begin(), names.end(), model->architecture) !=
+                                  names.end();
+                     });
+}
+
 std::vector<models::KvLayerSpec> Deployment::kv_layers(int stage) const {
   const bool shares = any_layer(
       *model, [](const auto& layer) { return layer.attention.kv_from_layer.has_value(); });
@@ -92,8 +110,8 @@ std::vector<models::KvLayerSpec> Deployment::kv_layers(int stage) const {
   } else {
     layers = models::kv_layers(*model, shard(stage));
   }
-  // fp32 where neither line nor config says otherwise (configs/mamba_utils.py).
   for (models::KvLayerSpec& layer : layers) {
+    // configs/mamba_utils.py: single precision unless the config or the user asks for another.
     layer.recurrent_dtype =
         state_dtype.value_or(layer.recurrent_dtype.value_or(models::DType::kFloat32));
   }

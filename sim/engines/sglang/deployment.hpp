@@ -74,6 +74,9 @@ struct Deployment : EngineDeployment {
   }
   // How tokens reach experts in a prefill or a decode.
   [[nodiscard]] ExpertExchange exchange_in(bool decode) const;
+  // Whether the layer's shared experts run as one more routed expert (the model's own class says
+  // so: shared_experts_fusion_disable_reason).
+  [[nodiscard]] bool fuses_shared_experts(const models::LayerSpec& layer) const;
   // Caches of the stage's layers on one rank.
   [[nodiscard]] std::vector<models::KvLayerSpec> kv_layers(int stage) const;
   // Columns that a row of the request table has beyond the context length.

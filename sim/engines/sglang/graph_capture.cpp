@@ -1,6 +1,7 @@
 #include "sim/engines/sglang/graph_capture.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "sim/core/error.hpp"
 #include "sim/engines/startup_tag.hpp"
@@ -13,6 +14,20 @@ constexpr auto kSecondStream = allocator::StreamId{2};
 constexpr const char* kPhase = "capture";
 
 opgraph::StepShape shape_of(std::int64_t tokens) { return {tokens, tokens, tokens}; }
+
+// Tokens of a chunk: short sequences balance the two recurrences, long ones fill the card once
+// (choose_cp_chunk_len_host).
+std::int64_t delta_chunk(std::int64_t tokens, std::int64_t heads, std::int64_t processors) {
+  constexpr std::int64_t kBlock = 64;
+  constexpr std::int64_t kStep = 512;
+  if (div_ceil(tokens, kStep) * heads * 2 < processors) {
+    const auto root =
+        static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(tokens * kBlock))));
+    return std::max(kBlock, align_up(root, kBlock));
+  }
+  const std::int64_t most = std::max<std::int64_t>(1, processors / heads);
+  return std::max<std::int64_t>(1, div_ceil(div_ceil(tokens, most), kStep)) * kStep;
+}
 
 }  // namespace
 
@@ -37,11 +52,11 @@ bool GraphCapture::capture_prefills() {
   if (deployment_.prefill_sizes.empty()) {
     return true;
   }
-  if (!make_static(prefill_inputs(deployment_, plan_)) || !make_logits_buffer()) {
+  if (!make_static(prefill_inputs(deployment_, plan_))) {
     return false;
   }
   memory_.use_stream(kCaptureStream);
-  bool fits = true;
+  bool fits = make_logits_buffer();  // first asked for while prefills warm up
   for (auto size = deployment_.prefill_sizes.rbegin();
        size != deployment_.prefill_sizes.rend() && fits; ++size) {
     fits = capture(false, *size);
@@ -93,8 +108,8 @@ bool GraphCapture::make_logits_buffer() {
 }
 
 const StepProgram& GraphCapture::program(StepKind kind) {
-  const std::tuple key{kind.decode, kind.first_on_stream, kind.sums_allocate, kind.keeps_logits,
-                       kind.expert_padding};
+  const std::tuple key{kind.decode,       kind.first_on_stream, kind.sums_allocate,
+                       kind.keeps_logits, kind.batch,           kind.expert_padding};
   auto found = programs_.find(key);
   if (found == programs_.end()) {
     found = programs_.emplace(key, step_program(deployment_, stage_, kind)).first;
@@ -133,8 +148,11 @@ bool GraphCapture::capture(bool decode, std::int64_t size) {
 // Twice; the runner's variable holds the hidden states of one run until the next has returned.
 bool GraphCapture::warm_up(bool decode, std::int64_t size) {
   constexpr int kRuns = 2;
+  if (!grow_scratch(decode, size)) {
+    return false;
+  }
   for (int i = 0; i < kRuns; ++i) {
-    StepKind kind = step_kind(deployment_, decode, size);
+    StepKind kind = kind_of(decode, size);
     kind.first_on_stream = stream_is_new_;
     stream_is_new_ = false;
     if (!run(program(kind), size, false)) {
@@ -160,7 +178,7 @@ bool GraphCapture::warm_up(bool decode, std::int64_t size) {
 }
 
 bool GraphCapture::record(bool decode, std::int64_t size) {
-  StepKind kind = step_kind(deployment_, decode, size);
+  StepKind kind = kind_of(decode, size);
   kind.keeps_logits = decode && !deployment_.rules.logits_buffer;
   const StepProgram& recorded = program(kind);
   // Pieces begin their captures themselves and do not empty the cache; torch.cuda.graph does.
@@ -217,6 +235,65 @@ bool GraphCapture::run(const StepProgram& step_program, std::int64_t size, bool 
     }
     for (const opgraph::TensorId id : step.freed) {
       memory_.free(live[index_of(id)]);
+    }
+  }
+  return true;
+}
+
+StepKind GraphCapture::kind_of(bool decode, std::int64_t size) const {
+  StepKind kind = step_kind(deployment_, decode, size);
+  kind.captured = true;
+  kind.batch = decode && deployment_.decode_backend == "fa3" ? size : 1;
+  return kind;
+}
+
+// FlashInfer's gated delta rule of compute capability 9 (gdn_kernels/delta_rule_dsl: varlen_helper
+// and delta_rule_cp_sm90): where heads leave half of the multiprocessors idle, a sequence is cut
+// into chunks. Inverses of blocks of 64 tokens, then transfers, states and fixed states of chunks
+// grow as needed, and smaller ones stay. Below 1,024 tokens projections run on two streams.
+bool GraphCapture::grow_scratch(bool decode, std::int64_t tokens) {
+  constexpr std::int64_t kHopper = 9;
+  constexpr std::int64_t kDual = 1024;
+  constexpr std::int64_t kBlock = 64;
+  constexpr std::int64_t kInverse = kBlock * kBlock * 2;
+  constexpr std::int64_t kFloat = 4;
+  const auto& kinds = deployment_.model->layer_kinds;
+  const auto layer = std::find_if(kinds.begin(), kinds.end(), [](const models::LayerSpec& one) {
+    return one.attention.kind == models::AttentionKind::kGatedDeltaNet;
+  });
+  if (layer == kinds.end()) {
+    return true;
+  }
+  if (tokens < kDual && !second_stream_used_ && !has_experts(*deployment_.model)) {
+    second_stream_used_ = true;
+    memory_.use_stream(kSecondStream);
+    const bool fits = make_static({{"cuBLAS workspace", "by GPU generation", "",
+                                    Leaf::kWorkspaceGemm, deployment_.cublas_workspace}});
+    memory_.use_stream(kCaptureStream);
+    if (!fits) {
+      return false;
+    }
+  }
+  const models::StateSpec& state = layer->attention.state;
+  const std::int64_t heads = div_ceil(state.heads, deployment_.attention_tp());
+  const std::int64_t processors = deployment_.gpu.sm_count;
+  const bool triton = deployment_.launch.text("linear-attn-prefill-backend") ==
+                      std::optional<std::string>("triton");
+  if (decode || triton || !deployment_.rules.delta_net_chunks ||
+      deployment_.gpu.compute_major != kHopper || heads * 2 >= processors) {
+    return true;
+  }
+  const std::int64_t chunks = div_ceil(tokens, delta_chunk(tokens, heads, processors));
+  const Bytes per_chunk{heads * state.head_rows * state.head_rows * kFloat};
+  const std::array<Bytes, 4> wanted{Bytes{kInverse} * (heads * div_ceil(tokens, kBlock)),
+                                    per_chunk * chunks, per_chunk * chunks, per_chunk * chunks};
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i] > scratch_[i]) {
+      scratch_[i] = wanted[i];
+      if (!make_static({{"chunks of delta nets", "chunks x heads x d x d x 4", "",
+                         Leaf::kWorkspaceAttention, wanted[i]}})) {
+        return false;
+      }
     }
   }
   return true;

@@ -3,6 +3,7 @@
 // graphs (facts: SGLang startup 3-5, runtime 11).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -41,7 +42,10 @@ class GraphCapture {
   bool make(const opgraph::Program::Step& step, const opgraph::OpGraph& graph,
             const opgraph::StepShape& shape, std::vector<CardMemory::Tensor>& live);
   bool make_outputs(std::int64_t size);
+  // What gated delta nets keep beyond the step.
+  bool grow_scratch(bool decode, std::int64_t tokens);
   [[nodiscard]] Bytes driver_bytes(bool decode) const;
+  [[nodiscard]] StepKind kind_of(bool decode, std::int64_t size) const;
   const StepProgram& program(StepKind kind);
 
   const Deployment& deployment_;
@@ -50,8 +54,10 @@ class GraphCapture {
   CardMemory& memory_;
   std::int64_t layers_ = 0;
   std::vector<std::int64_t> decode_sizes_;
-  // By decode, first on stream, sums that allocate, padding.
-  std::map<std::tuple<bool, bool, bool, bool, std::int64_t>, StepProgram> programs_;
+  // By decode, first on stream, sums that allocate, logits kept, batch, padding.
+  std::map<std::tuple<bool, bool, bool, bool, std::int64_t, std::int64_t>, StepProgram> programs_;
+  std::array<Bytes, 4> scratch_{};  // of gated delta nets, each as large as it ever was
+  bool second_stream_used_ = false;
   bool stream_is_new_ = true;
   bool logits_made_ = false;
   bool modules_loaded_ = false;

@@ -27,7 +27,8 @@ class Builder {
     const std::vector<int> ropes = rope_order();
     std::size_t next_rope = 0;
     const bool has_rope_tables = !of_architecture(deployment_.rules.rope_tables_missing);
-    for (const TensorBytes& tensor : tensors) {
+    for (const TensorBytes* one : in_order(tensors)) {
+      const TensorBytes& tensor = *one;
       if (tensor.suffix == ".absorbed") {
         continue;  // made afterwards, in two parts
       }
@@ -36,7 +37,10 @@ class Builder {
         ++next_rope;
         add_rope_table(tensor, rope);
       } else if (tensor.rope_table == models::RopeTable::kNone) {
-        const Bytes bytes = created_bytes(tensor);
+        if (fused_shared(tensor)) {
+          continue;
+        }
+        const Bytes bytes = created_bytes(tensor) + fused_into(tensor, tensors);
         if (bytes == Bytes{0}) {
           continue;  // made by a kernel's own layout
         }
@@ -44,8 +48,14 @@ class Builder {
         if (const Bytes unused = unused_zero_points(deployment_, tensor); unused > Bytes{0}) {
           created_.back().unused = add(unused, Leaf::kModelScales);
         }
-        if (const Bytes unread = unread_scales(deployment_, stage_, tensor); unread > Bytes{0}) {
-          add(unread, Leaf::kModelScales);
+        if (const Bytes size = reordered_scales(deployment_, stage_, tensor); size > Bytes{0}) {
+          const std::uint32_t padded = add(size, Leaf::kRuntimeIntermediates);
+          const std::uint32_t copy = add(size, Leaf::kModelScales);
+          free(padded);
+          created_.back().reordered = size;
+          if (reorders_scales(deployment_)) {
+            created_.back().unused = copy;
+          }
         }
       }
     }
@@ -72,6 +82,34 @@ class Builder {
     online_ = !whole.online_quantization.empty();
     whole.online_quantization.clear();
     return models::weights_on_rank(*deployment_.model, whole).tensors;
+  }
+
+  // Quantised experts have both weights made before the scales (create_weights of each method);
+  // only MXFP4 goes matrix by matrix.
+  [[nodiscard]] std::vector<const TensorBytes*> in_order(
+      const std::vector<TensorBytes>& tensors) const {
+    std::vector<const TensorBytes*> out;
+    out.reserve(tensors.size());
+    for (const TensorBytes& tensor : tensors) {
+      out.push_back(&tensor);
+    }
+    const auto& quantization = deployment_.model->quantization;
+    if (!quantization || quantization->method == "mxfp4") {
+      return out;
+    }
+    const auto of_experts = [](const TensorBytes* tensor) {
+      return tensor->name.find("experts.w") != std::string_view::npos;
+    };
+    for (auto first = out.begin(); first != out.end();) {
+      first = std::find_if(first, out.end(), of_experts);
+      const auto end = std::find_if(first, out.end(), [&](const TensorBytes* tensor) {
+        return !of_experts(tensor) || tensor->layer != (*first)->layer;
+      });
+      std::stable_partition(first, end,
+                            [](const TensorBytes* tensor) { return tensor->suffix.empty(); });
+      first = end;
+    }
+    return out;
   }
 
   // Rope tables in the order in which layers first use them.
@@ -110,13 +148,25 @@ class Builder {
         deployment_.rules.fp32_rope_tables ? 4 : models::bits_of(deployment_.dtype) / 8;
     const Bytes half{detail::checked_mul(rows, spec.rotary_dim) * 4 / 2};
     const std::uint32_t angles = add(half, leaf);
-    const std::uint32_t cosines = add(half, leaf);
-    const std::uint32_t sines = add(half, leaf);
+    // YaRN multiplies both by a factor, each into a tensor of its own.
+    const bool scaled = spec.type == "yarn" || spec.type == "deepseek_yarn";
+    const std::uint32_t cosines = scaled_table(half, leaf, scaled);
+    const std::uint32_t sines = scaled_table(half, leaf, scaled);
     const std::uint32_t both = add(half * 2, leaf);
     free(sines);
     free(cosines);
     free(angles);
     out_.tables.push_back({both, rows, spec.rotary_dim, element});
+  }
+
+  std::uint32_t scaled_table(Bytes bytes, Leaf leaf, bool scaled) {
+    const std::uint32_t plain = add(bytes, leaf);
+    if (!scaled) {
+      return plain;
+    }
+    const std::uint32_t table = add(bytes, leaf);
+    free(plain);
+    return table;
   }
 
   // Random values of 8-bit floats are drawn in 16 bits and converted.
@@ -158,7 +208,7 @@ class Builder {
                one.source->suffix == tensor.suffix;
       });
       if (tensor.dtype == DType::kFloat8 && own != created_.end()) {
-        add(tensor.bytes, Leaf::kModelWeights);
+        add(tensor.bytes + fused_into(tensor, quantised), Leaf::kModelWeights);
         free(own->tensor);
       }
     }
@@ -181,6 +231,26 @@ class Builder {
       add(keys, Leaf::kModelWeights);
       add(values, Leaf::kModelWeights);
     }
+  }
+
+  // Shared experts that are one more routed expert lie in the routed ones' tensors.
+  [[nodiscard]] bool fused_shared(const TensorBytes& tensor) const {
+    return tensor.layer >= 0 && tensor.layer < deployment_.model->layer_count() &&
+           tensor.name.starts_with("mlp.shared_experts.") &&
+           deployment_.fuses_shared_experts(deployment_.model->layer(tensor.layer));
+  }
+
+  [[nodiscard]] Bytes fused_into(const TensorBytes& tensor,
+                                 const std::vector<TensorBytes>& tensors) const {
+    const std::string_view own =
+        tensor.name == "mlp.experts.w13.weight"  ? "mlp.shared_experts.gate_up_proj.weight"
+        : tensor.name == "mlp.experts.w2.weight" ? "mlp.shared_experts.down_proj.weight"
+                                                 : "";
+    const auto shared = std::find_if(tensors.begin(), tensors.end(), [&](const TensorBytes& one) {
+      return !own.empty() && one.layer == tensor.layer && one.name == own &&
+             one.suffix == tensor.suffix && fused_shared(one);
+    });
+    return shared == tensors.end() ? Bytes{0} : shared->bytes;
   }
 
   // DeepSeek V3's shared expert may be loaded once for every rank.

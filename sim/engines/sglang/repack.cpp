@@ -9,8 +9,8 @@ using models::TensorBytes;
 bool quantised_linear(const std::vector<LoadedTensor>& tensors, std::size_t at) {
   const TensorBytes& weight = *tensors[at].source;
   return at + 1 < tensors.size() && weight.suffix.empty() &&
-         !weight.name.starts_with("mlp.experts.") && tensors[at + 1].source->name == weight.name &&
-         !tensors[at + 1].source->suffix.empty();
+         weight.name.find("experts.w") == std::string_view::npos &&
+         tensors[at + 1].source->name == weight.name && !tensors[at + 1].source->suffix.empty();
 }
 
 // ---- FP8 blocks, whose scales DeepGEMM takes as powers of two on Blackwell
@@ -75,6 +75,34 @@ bool marlin(const Deployment& deployment) {
          (quantization->method == "awq" || quantization->method == "gptq");
 }
 
+// ---- NVFP4 experts' scales in Blackwell's order
+
+constexpr int kConsumer = 12;  // cards whose experts run through CUTLASS
+
+// Made anew from what was loaded and copied over it; what was made with the tensors goes.
+void reorder_scales(LoadTape& tape, std::vector<LoadedTensor>& tensors) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].unused) {
+      continue;
+    }
+    std::vector<std::uint32_t> copies;
+    const int layer = tensors[i].source->layer;
+    for (; i < tensors.size() && tensors[i].source->layer == layer; ++i) {
+      if (tensors[i].unused) {
+        const std::uint32_t padded = tape.add(tensors[i].reordered, Leaf::kRuntimeIntermediates);
+        copies.push_back(tape.add(tensors[i].reordered, Leaf::kRuntimeIntermediates));
+        tape.free(padded);
+        tape.free(*tensors[i].unused);
+        tensors[i].unused.reset();
+      }
+    }
+    --i;
+    for (const std::uint32_t copy : copies) {
+      tape.free(copy);
+    }
+  }
+}
+
 void copy_for_marlin(LoadTape& tape, std::vector<LoadedTensor>& tensors, std::size_t first) {
   const std::string_view name = tensors[first].source->name;
   const int layer = tensors[first].source->layer;
@@ -111,15 +139,18 @@ Bytes unused_zero_points(const Deployment& deployment, const TensorBytes& scale)
              : Bytes{0};
 }
 
-Bytes unread_scales(const Deployment& deployment, int stage, const TensorBytes& scale) {
-  constexpr int kBlackwell = 10;
+Bytes reordered_scales(const Deployment& deployment, int stage, const TensorBytes& scale) {
+  constexpr int kHopper = 9;
   constexpr std::int64_t kGroup = 16;
   constexpr std::int64_t kRows = 128;
   constexpr std::int64_t kColumns = 4;
-  const bool up = scale.name == "mlp.experts.w13.weight";
-  if (!deployment.rules.unread_scales || deployment.gpu.compute_major >= kBlackwell ||
-      !deployment.model->quantization || deployment.model->quantization->method != "modelopt" ||
-      scale.dtype != models::DType::kFloat8 || (!up && scale.name != "mlp.experts.w2.weight")) {
+  const bool up = scale.name.ends_with("experts.w13.weight");
+  const int major = deployment.gpu.compute_major;
+  const bool made = major <= kHopper ? deployment.rules.unread_scales : major == kConsumer;
+  if (!made || !deployment.model->quantization ||
+      deployment.model->quantization->method != "modelopt" ||
+      scale.dtype != models::DType::kFloat8 ||
+      (!up && !scale.name.ends_with("experts.w2.weight"))) {
     return Bytes{0};
   }
   const models::ShardPlan plan = deployment.shard(stage);
@@ -135,8 +166,17 @@ Bytes unread_scales(const Deployment& deployment, int stage, const TensorBytes& 
   return Bytes{experts * align_up(rows, kRows) * align_up(columns, kColumns)};
 }
 
+bool reorders_scales(const Deployment& deployment) {
+  return deployment.gpu.compute_major == kConsumer && deployment.model->quantization &&
+         deployment.model->quantization->method == "modelopt";
+}
+
 void repack_weights(const Deployment& deployment, LoadTape& tape,
                     std::vector<LoadedTensor>& tensors) {
+  if (reorders_scales(deployment)) {
+    reorder_scales(tape, tensors);
+    return;
+  }
   const bool scales = repacks_scales(deployment);
   const bool copies = marlin(deployment);
   for (std::size_t i = 0; (scales || copies) && i < tensors.size(); ++i) {

@@ -35,14 +35,17 @@ struct LoadedTensor {
   std::uint32_t tensor = 0;
   const models::TensorBytes* source = nullptr;
   std::optional<std::uint32_t> unused = std::nullopt;  // created with it, dropped by the repacking
+  Bytes reordered = {};                                // of NVFP4 scales in Blackwell's order
 };
 
 // Zero points that symmetric GPTQ creates beside `scale` for the checkpoint alone; 0: none.
 Bytes unused_zero_points(const Deployment& deployment, const models::TensorBytes& scale);
 
-// A copy of NVFP4 experts' scales in Blackwell's order, made with them and left where Marlin's
-// kernels do not read it (layers/quantization/modelopt_quant.py); 0: none.
-Bytes unread_scales(const Deployment& deployment, int stage, const models::TensorBytes& scale);
+// A copy of NVFP4 experts' scales in Blackwell's order, made with them by way of a padded one
+// (layers/quantization/modelopt_quant.py); 0: none. Marlin's kernels do not read it and it stays;
+// on consumer cards loading drops it.
+Bytes reordered_scales(const Deployment& deployment, int stage, const models::TensorBytes& scale);
+bool reorders_scales(const Deployment& deployment);
 
 void repack_weights(const Deployment& deployment, LoadTape& tape,
                     std::vector<LoadedTensor>& tensors);

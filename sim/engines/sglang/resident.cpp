@@ -122,6 +122,17 @@ Bytes workspace(const Deployment& deployment, const char* name) {
       .value_or(Bytes{0});
 }
 
+// FlashInferAttnBackend sets its size by architecture, and for batch-invariant kernels.
+const char* flashinfer_workspace(const Deployment& deployment) {
+  if (deployment.launch.on("enable-deterministic-inference")) {
+    return "sglang.flashinfer_deterministic";
+  }
+  const auto& large = deployment.rules.flashinfer_large;
+  return std::find(large.begin(), large.end(), deployment.model->architecture) != large.end()
+             ? "sglang.flashinfer_large"
+             : "sglang.flashinfer";
+}
+
 constexpr Bytes kFlashInferPlan{std::int64_t{8} << 20};
 
 std::int64_t pages_of_context(const Deployment& deployment) {
@@ -203,7 +214,7 @@ Tensors attention_workspaces(const Deployment& deployment) {
   if (uses(deployment, "flashinfer")) {
     constexpr std::int64_t kWrappers = 4;  // ragged and paged prefill, verification, decode
     list.add("FlashInfer workspace", "measured", Leaf::kWorkspaceAttention,
-             workspace(deployment, "sglang.flashinfer"));
+             workspace(deployment, flashinfer_workspace(deployment)));
     for (std::int64_t i = 0; i < kWrappers; ++i) {
       list.add("FlashInfer plan", "8 MiB", Leaf::kWorkspaceAttention, kFlashInferPlan);
     }

@@ -74,8 +74,57 @@ class Resolver : private LaunchResolver<Deployment> {
 
   // Flags that change bytes in ways not modelled: a plan would be wrong without a word.
   void refuse_what_is_not_modelled() {
-    static constexpr std::array<std::pair<const char*, const char*>, 14> kRefused = {{
+    static constexpr std::array<std::pair<const char*, const char*>, 63> kRefused = {{
         {"json-model-override-args", "overriding the model's config"},
+        {"enable-int8-mamba-checkpoint", "int8 copies of recurrent states"},
+        {"int8-mamba-ckpt-size", "int8 copies of recurrent states"},
+        {"enable-kv-cache-sharding", "a KV pool divided over ranks"},
+        {"enable-page-major-kv-layout", "KV pages of all layers together"},
+        {"enable-paged-experts", "experts paged in"},
+        {"paged-experts-num-resident", "experts paged in"},
+        {"enable-prefill-cp", "context parallel prefills"},
+        {"dwdp-size", "weights divided over data-parallel ranks"},
+        {"enable-hisparse", "a sparse cache on the host"},
+        {"hisparse-config", "a sparse cache on the host"},
+        {"enable-layernorm-sp", "norms divided over ranks"},
+        {"enable-shared-experts-attn-tp", "shared experts divided otherwise"},
+        {"shared-experts-tp-size", "shared experts divided otherwise"},
+        {"enable-dense-mlp-attn-tp", "dense layers divided otherwise"},
+        {"enable-flexkv", "FlexKV"},
+        {"enable-linear-replayssm", "replayed recurrent states"},
+        {"enable-linear-replayssm-spec", "replayed recurrent states"},
+        {"linear-replayssm-cache-len", "replayed recurrent states"},
+        {"enable-decoder-swa-bounded-replay", "a bounded window cache"},
+        {"enable-encoder-swa-bounded-replay", "a bounded window cache"},
+        {"enable-deepseek-v4-fp4-indexer", "an indexer cache in four bits"},
+        {"enable-dsa-cache-layer-split", "an indexer cache apart"},
+        {"ple-offload-embedding", "per-layer embeddings on the host"},
+        {"prefill-only-disable-kv-cache", "prefills without a cache"},
+        {"prefill-kv-cache-dequant-dtype", "a dequantised cache"},
+        {"speculative-draft-kv-cache-dtype", "a draft cache of another dtype"},
+        {"speculative-draft-window-size", "a draft with a window"},
+        {"speculative-draft-sink-size", "a draft with a window"},
+        {"speculative-dflash-block-size", "block drafts"},
+        {"speculative-dspark-block-size", "block drafts"},
+        {"disaggregation-decode-extra-slots", "spare slots of a decode role"},
+        {"sampling-mask-max-tokens", "masks of sampling"},
+        {"enable-return-aux-hidden-states", "hidden states returned"},
+        {"aux-hidden-state-capture", "hidden states returned"},
+        {"uno-lora-path", "LoRA"},
+        {"experts-shared-outer-loras", "LoRA"},
+        {"enable-w4a4-mxfp4-megamoe", "fused expert kernels"},
+        {"enable-megamoe-for-layernorm-sp", "fused expert kernels"},
+        {"dcp-replicate-q-proj", "query projections on every rank"},
+        {"enable-pd-role-switch", "a role that changes"},
+        {"mamba-max-states-per-path", "recurrent states by path"},
+        {"enforce-shared-experts-fusion", "shared experts fused by force"},
+        {"debug-cuda-graph", "graphs for debugging"},
+        {"cuda-graph-prefill-max-context", "graphs of prefills by context"},
+        {"cuda-graph-max-seq-len-prefill", "graphs of prefills by context"},
+        {"enable-waterfill", "shared experts balanced over ranks"},
+        {"cuda-graph-config", "graphs set by phase"},
+        {"kt-num-gpu-experts", "experts on the CPU"},
+        {"mm-enable-dp-encoder", "an encoder whole on every rank"},
         {"attention-context-parallel-size", "attention context parallelism"},
         {"decode-context-parallel-size", "decode context parallelism"},
         {"moe-data-parallel-size", "groups of experts"},
@@ -90,6 +139,10 @@ class Resolver : private LaunchResolver<Deployment> {
         {"torchao-config", "torchao"},
         {"enable-double-sparsity", "double sparsity"},
     }};
+    if (line().text("model-impl").value_or("auto") == "transformers") {
+      complain("model-impl", "transformers", "SGLang's own model code",
+               "models through Transformers are not modelled yet");
+    }
     for (const auto& [flag, what] : kRefused) {
       const auto found = line().flags.find(std::string_view(flag));
       if (found != line().flags.end() && found->second.origin == launch::Origin::kGiven &&
@@ -107,10 +160,36 @@ class Resolver : private LaunchResolver<Deployment> {
 
   void warn_about_the_rest() {
     static const std::set<std::string, std::less<>> kUnmodelled = {
-        "enable-memory-saver", "enable-symm-mem",          "enable-torch-symm-mem",
-        "enable-mscclpp",      "enable-two-batch-overlap", "enable-torch-compile",
-        "moe-dense-tp-size",   "enable-lmcache",           "enable-pdmux",
-        "dllm-algorithm",      "hybrid-kvcache-ratio"};
+        "enable-memory-saver",
+        "enable-symm-mem",
+        "enable-torch-symm-mem",
+        "enable-mscclpp",
+        "enable-two-batch-overlap",
+        "enable-torch-compile",
+        "moe-dense-tp-size",
+        "enable-lmcache",
+        "enable-pdmux",
+        "dllm-algorithm",
+        "hybrid-kvcache-ratio",
+        "enable-fp32-lm-head",
+        "enable-multi-layer-eagle",
+        "enable-weights-cpu-backup",
+        "keep-mm-feature-on-device",
+        "enable-flashinfer-moe",
+        "enable-flashinfer-cutlass-moe",
+        "enable-flashinfer-cutedsl-moe",
+        "enable-flashinfer-trtllm-moe",
+        "enable-flashinfer-mxfp4-moe",
+        "enable-triton-kernel-moe",
+        "dsa-prefill-backend",
+        "dsa-decode-backend",
+        "mm-attention-backend",
+        "fp8-gemm-backend",
+        "fp4-gemm-backend",
+        "speculative-token-map",
+        "speculative-draft-model-quantization",
+        "enable-return-hidden-states",
+        "disaggregation-decode-enable-offload-kvcache"};
     for (const auto& [name, flag] : line().flags) {
       if (flag.origin == launch::Origin::kGiven && kUnmodelled.count(name) > 0 &&
           !is_harmless(flag.value)) {
@@ -318,6 +397,11 @@ class Resolver : private LaunchResolver<Deployment> {
                                {"cuda-graph-max-bs-decode", "cuda-graph-max-bs"});
     input.prefill_max = largest({"cuda-graph-bs-prefill", "piecewise-cuda-graph-tokens"},
                                 {"cuda-graph-max-bs-prefill", "piecewise-cuda-graph-max-tokens"});
+    for (const PrefillMost& row : rules().prefill_most) {
+      if (!input.prefill_max && contains(row.architectures, model().architecture)) {
+        input.prefill_max = row.tokens;
+      }
+    }
     input.max_running = line().integer("max-running-requests");
     input.max_prefill_tokens = out_.max_prefill_tokens.count();
     input.draft_tokens = out_.speculation ? out_.speculation->draft_tokens : 1;
@@ -438,7 +522,9 @@ class Resolver : private LaunchResolver<Deployment> {
       out_.kv_dtype = DType::kFloat8;
       out_.assumptions.emplace_back("kv-cache-dtype auto: the checkpoint asks for fp8");
     }
-    if (const auto state = line().text("mamba-ssm-dtype")) {
+    const auto state = line().given("mamba-ssm-dtype") ? line().text("mamba-ssm-dtype")
+                                                       : line().variable("SGLANG_MAMBA_SSM_DTYPE");
+    if (state) {
       out_.state_dtype = models::parse_dtype(*state);
     } else if (const auto set = line().variable("SGLANG_MAMBA_SSM_DTYPE")) {
       out_.state_dtype = models::parse_dtype(*set);
@@ -614,8 +700,9 @@ class Resolver : private LaunchResolver<Deployment> {
     constexpr std::int64_t kBase = 3;
     const std::string strategy = line().text("mamba-scheduler-strategy").value_or("auto");
     out_.slots_per_request = kBase;
+    const bool triton = line().text("linear-attn-backend").value_or("triton") == "triton";
     const bool extra = strategy.rfind("extra_buffer", 0) == 0 ||
-                       (strategy == "auto" && rules().extra_state_buffer);
+                       (strategy == "auto" && rules().extra_state_buffer && triton);
     if (extra) {
       out_.slots_per_request += strategy == "extra_buffer_lazy" || !out_.overlap ? 1 : 2;
     }
@@ -655,7 +742,8 @@ class Resolver : private LaunchResolver<Deployment> {
             out_.speculation.has_value(), !line().on("disable-cuda-graph-padding"));
       }
     }
-    if (prefill_graphs_wanted() && out_.role != Role::kDecode && all_layers_attend()) {
+    if (prefill_graphs_wanted() && out_.role != Role::kDecode && all_layers_attend() &&
+        !contains(rules().prefill_graphs_unfit, model().architecture)) {
       out_.prefill_sizes = given_sizes({"cuda-graph-bs-prefill", "piecewise-cuda-graph-tokens"});
       if (out_.prefill_sizes.empty()) {
         std::int64_t most = automatic_.prefill_max;

@@ -20,9 +20,41 @@ class Rows : public VersionRows {
     std::vector<ExpertPadding> out;
     for (const Json& row : rows_of("tuned_expert_padding")) {
       const JsonView view(row, source(), "tuned_expert_padding.rows", problems());
-      const auto count = [&](const char* key) { return view.integer(key, 1, kMost).value_or(1); };
-      out.push_back({count("experts"), count("width"), count("compute"), count("from_tokens"),
-                     count("block")});
+      ExpertPadding one;
+      one.experts = view.integer("experts", 1, kMost).value_or(1);
+      one.width = view.integer("width", 1, kMost).value_or(1);
+      one.card = view.text("card").value_or("");
+      one.fp8 = view.boolean("fp8").value_or(false);
+      const Json* blocks = view.find("blocks");
+      for (const Json& pair : blocks != nullptr && blocks->is_array() ? *blocks : Json::array()) {
+        if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_integer() ||
+            !pair[1].is_number_integer()) {
+          complain("tuned_expert_padding.rows.blocks", "pairs of tokens and rows");
+          break;
+        }
+        one.blocks.emplace_back(pair[0].get<std::int64_t>(), pair[1].get<std::int64_t>());
+      }
+      out.push_back(std::move(one));
+    }
+    return out;
+  }
+
+  [[nodiscard]] std::vector<PrefillMost> prefill_most() const {
+    std::vector<PrefillMost> out;
+    for (const Json& row : list("prefill_most")) {
+      const JsonView view(row, source(), "rules.prefill_most", problems());
+      out.push_back({view.texts("architectures").value_or(std::vector<std::string>{}),
+                     view.integer("tokens", 1, kMost).value_or(1)});
+    }
+    return out;
+  }
+
+  [[nodiscard]] std::vector<FusedSharedExperts> fused_shared_experts() const {
+    std::vector<FusedSharedExperts> out;
+    for (const Json& row : list("fused_shared_experts")) {
+      const JsonView view(row, source(), "rules.fused_shared_experts", problems());
+      out.push_back({view.texts("architectures").value_or(std::vector<std::string>{}),
+                     view.integer("experts", 1, kMost)});
     }
     return out;
   }
@@ -126,7 +158,6 @@ void read_measured(const Rows& read, StartupRules& rules) {
   rules.graph_nodes_per_layer = read.measured("graph_nodes_per_layer", notes);
   rules.first_capture_modules = kMiB * read.measured("first_capture_modules_mib", notes);
   rules.load_modules = kMiB * read.measured("load_modules_mib", notes);
-  rules.delta_net_workspace = kMiB * read.measured("delta_net_workspace_mib", notes);
 }
 
 StartupRules read_rules(const Version& version) {
@@ -155,6 +186,8 @@ StartupRules read_rules(const Version& version) {
   rules.prefill_graphs_exchange = read.boolean("prefill_graphs_exchange");
   rules.prefill_graphs_multimodal = read.texts("prefill_graphs_multimodal");
   rules.prefill_graphs_refused = read.texts("prefill_graphs_refused");
+  rules.prefill_most = read.prefill_most();
+  rules.prefill_graphs_unfit = read.texts("prefill_graphs_unfit");
   rules.prefill_reserve = read.choice<PrefillReserve>(
       "prefill_graph_reserve", {{"none", PrefillReserve::kNone},
                                 {"tokens_after_floor", PrefillReserve::kTokensAfterFloor},
@@ -191,6 +224,7 @@ StartupRules read_rules(const Version& version) {
   rules.copied_page_tables = read.boolean("copied_page_tables");
   rules.encoder_page_table = read.boolean("encoder_page_table");
   rules.fa3_splits_unbounded = read.boolean("fa3_splits_unbounded");
+  rules.flashinfer_large = read.texts("flashinfer_large");
   rules.unread_scales = read.boolean("unread_scales");
   rules.shared_expert_copies = read.boolean("shared_expert_copies");
   rules.input_registry = read.boolean("input_registry");
@@ -220,6 +254,11 @@ StartupRules read_rules(const Version& version) {
   rules.step_costs = read.step_costs();
   rules.windowed_architectures = read.texts("windowed_architectures");
   rules.expert_padding = read.expert_padding();
+  rules.fused_shared_experts = read.fused_shared_experts();
+  rules.native_head_norms = read.texts("native_head_norms");
+  rules.copied_heads = read.texts("copied_heads");
+  rules.delta_net_by_parts = read.texts("delta_net_by_parts");
+  rules.delta_net_chunks = read.boolean("delta_net_chunks");
   rules.communicator_rests = read.communicator_rests();
   read_measured(read, rules);
   problems.raise_if_any();

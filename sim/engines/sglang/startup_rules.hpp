@@ -68,11 +68,18 @@ enum class RepackedScales { kNone, kDeepseek, kLinear };
 
 // A tuned configuration of the expert kernel whose rows are padded.
 struct ExpertPadding {
-  std::int64_t experts = 0;
+  std::int64_t experts = 0;  // with fused shared ones
   std::int64_t width = 0;
-  std::int64_t compute = 0;
-  std::int64_t from_tokens = 0;
-  std::int64_t block = 0;
+  std::string card;  // how its name starts
+  bool fp8 = false;
+  // Rows of a block by the batch it was tuned for, of which the nearest holds; 0: not padded.
+  std::vector<std::pair<std::int64_t, std::int64_t>> blocks;
+};
+
+// Architectures whose shared experts are one more routed expert.
+struct FusedSharedExperts {
+  std::vector<std::string> architectures;
+  std::optional<std::int64_t> experts;  // with so many routed ones only
 };
 
 // What an architecture is served with where no attention backend is given; the first that fits.
@@ -83,6 +90,12 @@ struct AttentionDefault {
   std::optional<std::string> backend;   // none: the usual one
   std::optional<std::string> decode;    // of decodes alone
   std::optional<std::int64_t> page;
+};
+
+// Largest captured prefill of an architecture, where none is given.
+struct PrefillMost {
+  std::vector<std::string> architectures;
+  std::int64_t tokens = 0;
 };
 
 struct StartupRules {
@@ -100,6 +113,8 @@ struct StartupRules {
   bool prefill_graphs_exchange = false;  // also with experts on other ranks, and attention groups
   std::vector<std::string> prefill_graphs_multimodal;  // architectures
   std::vector<std::string> prefill_graphs_refused;
+  std::vector<PrefillMost> prefill_most;
+  std::vector<std::string> prefill_graphs_unfit;  // found after the reserve is computed
   PrefillReserve prefill_reserve = PrefillReserve::kPerSize;
   std::int64_t prefill_reserve_divisor = 4;  // kTokensAfterFloor
   Bytes mla_graph_reserve;                   // instead of the reserve by size; 0: none
@@ -121,12 +136,13 @@ struct StartupRules {
   bool request_padding_row = false;
   bool pool_caps_given_requests = false;
   std::int64_t speculative_requests = 48;
-  bool logits_buffer = true;          // one for all graphs; else each keeps its own
-  bool draft_page_table = false;      // fa3's, whether there is a draft or not
-  bool copied_page_tables = false;    // fa3's, one a captured batch
-  bool encoder_page_table = false;    // fa3's, whether there is an encoder or not
-  bool fa3_splits_unbounded = false;  // decode batches split as one sequence alone would be
-  bool unread_scales = false;         // NVFP4 experts, Marlin: scales in another order stay
+  bool logits_buffer = true;                  // one for all graphs; else each keeps its own
+  bool draft_page_table = false;              // fa3's, whether there is a draft or not
+  bool copied_page_tables = false;            // fa3's, one a captured batch
+  bool encoder_page_table = false;            // fa3's, whether there is an encoder or not
+  bool fa3_splits_unbounded = false;          // decode batches split as one sequence alone would be
+  std::vector<std::string> flashinfer_large;  // architectures with more workspace
+  bool unread_scales = false;                 // NVFP4 experts, Marlin: scales in another order stay
   bool shared_expert_copies = false;  // DeepSeek V3's shared expert runs as routed ones, one a rank
   bool input_registry = false;        // 48 B of inputs for each pool token
   bool shared_kv_storage = false;     // K and V of a layer are one allocation
@@ -154,6 +170,11 @@ struct StartupRules {
 
   std::vector<std::string> windowed_architectures;
   std::vector<ExpertPadding> expert_padding;
+  std::vector<FusedSharedExperts> fused_shared_experts;
+  std::vector<std::string> native_head_norms;   // architectures: heads normalised in fp32, by parts
+  std::vector<std::string> copied_heads;        // architectures: q and k normalised apart
+  std::vector<std::string> delta_net_by_parts;  // architectures: projections are copied apart
+  bool delta_net_chunks = false;  // prefills of gated delta nets keep scratch for chunks
   std::vector<CommunicatorRest> communicator_rests;
 
   // Measured quantities, with the uncertainty the file states.
@@ -162,7 +183,6 @@ struct StartupRules {
   std::int64_t graph_nodes_per_layer = 0;
   Bytes first_capture_modules;
   Bytes load_modules;
-  Bytes delta_net_workspace;
 
   // "graph_node_kib = 8 +-25 %: about [source]" for every measured value above.
   std::vector<std::string> provenance;

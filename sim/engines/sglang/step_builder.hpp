@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,22 +70,28 @@ class StepBuilder {
   // ------------------------------------------------------------------------------------
 
   void layer(const LayerSpec& spec);
+  void own_norm(const LayerSpec& spec, Variable& hidden);
   TensorId attention(const LayerSpec& spec, TensorId input);
   TensorId qkv_attention(const AttentionSpec& attention, bool gated, TensorId input);
   TensorId mla(const AttentionSpec& attention, TensorId input);
-  TensorId mla_decode(const AttentionSpec& attention, TensorId query, TensorId latent);
+  TensorId mla_absorbed(const AttentionSpec& attention, TensorId query, TensorId latent);
   TensorId mla_prefill(const AttentionSpec& attention, TensorId query, TensorId latent);
   TensorId recurrent(const AttentionSpec& attention, TensorId input);
+  TensorId rotated(TensorId heads, std::int64_t width);
+  [[nodiscard]] bool has_long_rope() const;
+  TensorId head_norm(const char* name, TensorId qkv, std::int64_t width);
+  // Cosines and sines of this step's positions, for layers without and with a window.
+  void angles();
   // The kernel between the pieces, with what it allocates beside its output.
   void attention_kernel(const AttentionSpec& attention, const std::vector<TensorId>& reads);
-  [[nodiscard]] std::int64_t unbounded_splits(const AttentionSpec& attention) const;
+  [[nodiscard]] std::int64_t splits(const AttentionSpec& attention) const;
 
   TensorId feed_forward(const LayerSpec& spec, TensorId input);
   TensorId feed_forward_here(const LayerSpec& spec, TensorId input);
   TensorId mlp(std::int64_t width, bool gated, TensorId input);
   TensorId experts(const LayerSpec& spec, TensorId input);
-  // Shared experts beside the routed ones, weighed by a gate of their own.
-  TensorId shared_experts(const FfnSpec& ffn, TensorId input);
+  // Shared experts beside the routed ones; `weighed`: into a tensor of its own.
+  TensorId shared_experts(const FfnSpec& ffn, TensorId input, bool weighed);
   // Kernels that activate while they multiply keep no gates.
   [[nodiscard]] bool activates_in_product() const;
   TensorId exchanged(const FfnSpec& ffn, const std::vector<TensorId>& reads);
@@ -103,11 +110,15 @@ class StepBuilder {
   std::int64_t gathered_ = 1;  // groups of attention whose tokens are here
   Bytes element_;
   bool quantised_inputs_ = false;
+  bool native_norms_ = false;
+  bool by_parts_ = false;
+  bool copied_heads_ = false;
   OpGraph graph_;
   std::string scope_;
   Variable hidden_;
   Variable residual_;
   Variable per_layer_;
+  std::vector<std::unique_ptr<Variable>> angles_;
   bool cublas_made_ = false;
   bool second_cublas_made_ = false;
   bool second_stream_ = false;  // where ops go now

@@ -18,14 +18,10 @@ namespace {
 
 constexpr Bytes kFloatBytes{4};
 
-// Shared experts run as one more routed expert, unless a gate weighs them.
-bool fuses_shared_experts(const Deployment& deployment, const LayerSpec& layer) {
-  const FfnSpec& ffn = layer.ffn;
-  return ffn.shared_width > 0 && ffn.shared_width % ffn.expert_width == 0 &&
-         !deployment.launch.on("disable-shared-experts-fusion") && deployment.ep == 1 &&
-         std::none_of(layer.tensors.begin(), layer.tensors.end(), [](const auto& tensor) {
-           return tensor.name.find("shared_expert_gate") != std::string_view::npos;
-         });
+bool has_tensor(const LayerSpec& layer, std::string_view part) {
+  return std::any_of(layer.tensors.begin(), layer.tensors.end(), [part](const auto& tensor) {
+    return tensor.name.find(part) != std::string_view::npos;
+  });
 }
 
 // Twice the query: half of it opens or closes the output.
@@ -62,23 +58,87 @@ TensorId StepBuilder::qkv_attention(const AttentionSpec& attention, bool gated, 
   const Variable qkv(
       graph_, linear("qkv_proj", input, model_.hidden,
                      per_token("qkv", "T x (q + k + v) x b", (gated ? 2 : 1) * query + keys)));
+  const auto turned = per_token("turned k", "T x k x b", kv_heads * attention.head_dim);
   Variable q(graph_);
-  Variable gate(graph_);
-  if (gated) {
-    q = apply("take q apart", {*qkv}, of_heads("q"));
+  Variable turned_keys(graph_);
+  Variable gate(graph_);  // opens or closes the output in place
+  if (gated && by_parts_) {
+    const Variable apart(graph_, apply("take q apart", {*qkv}, of_heads("q")));
     gate = apply("take the gate apart", {*qkv}, of_heads("gate"));
+    q = apply("normalise q", {*apart}, of_heads("normed q"));
+    second_stream_ = true;
+    turned_keys = apply("normalise k", {*qkv}, turned);
+    second_stream_ = false;
+  } else if (gated) {
+    q = apply("turn q", {*qkv}, of_heads("turned q"));
+    turned_keys = apply("turn k", {*qkv}, turned);
+    gate = apply("take the gate apart", {*qkv}, of_heads("gate"));
+  } else if (copied_heads_) {
+    const Variable copied_q(graph_, apply("copy q", {*qkv}, of_heads("q")));
+    const Variable copied_k(graph_, apply("copy k", {*qkv}, turned));
+    q = apply("normalise q", {*copied_q}, of_heads("normed q"));
+    turned_keys = apply("normalise k", {*copied_k}, turned);
+  } else if (native_norms_) {
+    const Variable normed_q(graph_, head_norm("q", *qkv, query));
+    const Variable normed_k(graph_, head_norm("k", *qkv, kv_heads * attention.head_dim));
+    q = apply("turn q", {*normed_q}, of_heads("turned q"));
+    turned_keys = apply("turn k", {*normed_k}, turned);
+  }
+  if (has_long_rope()) {
+    // Phi3LongRoPEScaledRotaryEmbedding, in PyTorch's operators.
+    const std::int64_t width = model_.ropes.front().rotary_dim;
+    const auto table = [&] { return per_token("angles", "T x d x b", width); };
+    const Variable both(graph_, apply("look up", {*qkv}, table()));
+    const Variable cosines(graph_, apply("cosines", {*both}, table()));
+    const Variable sines(graph_, apply("sines", {*both}, table()));
+    const Variable rotated_q(graph_, rotated(*qkv, query));
+    q = apply("concatenate q", {*rotated_q}, of_heads("turned q"));
+    const Variable rotated_k(graph_, rotated(*qkv, kv_heads * attention.head_dim));
+    turned_keys = apply("concatenate k", {*rotated_k}, turned);
   }
   Variable out(graph_, apply("attention output", {*qkv},
                              per_token("attention output", "T x heads x dv x b",
                                        heads * attention.v_head_dim)));
   attention_kernel(attention, {*qkv, *out});
-  if (gated) {
+  if (gated && by_parts_) {
     gate = apply("sigmoid", {*gate}, of_heads("opened gate"));
     out = apply("gate output", {*out, *gate}, of_heads("gated output"));
   }
   return reduced(linear("o_proj", *out, heads * attention.v_head_dim,
                         per_token("attention projection", "T x H x b", model_.hidden)),
                  deployment_.attention_tp());
+}
+
+// x * cos + rotate(x) * sin, an operator at a time.
+TensorId StepBuilder::rotated(TensorId heads, std::int64_t width) {
+  const auto whole = [&](const char* name) { return per_token(name, "T x width x b", width); };
+  const Variable plain(graph_, apply("times cos", {heads}, whole("heads times cos")));
+  Variable turned(graph_);
+  {
+    const Variable half(
+        graph_, apply("negate", {heads}, per_token("half", "T x width / 2 x b", width / 2)));
+    turned = apply("rotate", {*half}, whole("rotated heads"));
+  }
+  turned = apply("times sin", {*turned}, whole("rotated heads times sin"));
+  return apply("sum", {*plain, *turned}, whole("turned heads"));
+}
+
+bool StepBuilder::has_long_rope() const {
+  return !model_.ropes.empty() && model_.ropes.front().type == "longrope";
+}
+
+// RMS norm of heads in PyTorch's operators: every one makes its own tensor in single precision.
+TensorId StepBuilder::head_norm(const char* name, TensorId qkv, std::int64_t width) {
+  const auto wide = [&](const char* what) {
+    return bytes_per_token(what, "T x width x 4", kFloatBytes * width, Leaf::kRuntimeActivations);
+  };
+  Variable x(graph_, apply("to fp32", {qkv}, wide("heads, fp32")));
+  apply("square", {*x}, wide("squares"));
+  Variable normed(graph_, apply("times rsqrt", {*x}, wide("normed heads, fp32")));
+  x.drop();
+  const Variable scaled(graph_, apply("times weight", {*normed}, wide("scaled heads, fp32")));
+  normed.drop();
+  return apply("to the model's dtype", {*scaled}, per_token(name, "T x width x b", width));
 }
 
 void StepBuilder::attention_kernel(const AttentionSpec& attention,
@@ -90,7 +150,7 @@ void StepBuilder::attention_kernel(const AttentionSpec& attention,
   const std::int64_t heads = per_attention_rank(attention.heads);
   graph_.make(kernel, bytes_per_token("softmax statistics", "T x heads x 4", kFloatBytes * heads,
                                       Leaf::kWorkspaceAttention));
-  if (const std::int64_t splits = unbounded_splits(attention); splits > 1) {
+  if (const std::int64_t splits = this->splits(attention); splits > 1) {
     const bool mla = attention.kind == AttentionKind::kMla;
     const std::int64_t rows = detail::checked_mul(splits, heads);
     graph_.make(kernel, bytes_per_token(
@@ -103,17 +163,25 @@ void StepBuilder::attention_kernel(const AttentionSpec& attention,
   }
 }
 
-// Of a decode batch in FlashAttention 3 while it splits every sequence as if it were alone; later
-// ones hold no more than a wave of them, which other tensors hide.
-std::int64_t StepBuilder::unbounded_splits(const AttentionSpec& attention) const {
-  if (!kind_.decode || deployment_.decode_backend != "fa3" ||
-      !deployment_.rules.fa3_splits_unbounded) {
+// Of a captured decode batch in FlashAttention 3. With latents the rows of all sequences count as
+// those of one; in earlier releases any batch was taken for one sequence of one token.
+std::int64_t StepBuilder::splits(const AttentionSpec& attention) const {
+  if (!kind_.decode || !kind_.captured || deployment_.decode_backend != "fa3") {
     return 1;
   }
+  const bool latents = attention.kind == AttentionKind::kMla;
   kernels::AttentionBatch batch;
+  kernels::FlashAttention3Options options;
+  options.window = attention.window.count();
+  if (!deployment_.rules.fa3_splits_unbounded) {
+    batch.query_tokens = kind_.batch;
+    batch.max_query_tokens = latents ? kind_.batch : 1;
+    batch.sequences = latents ? 1 : kind_.batch;
+    options.varlen = latents;
+  }
   batch.max_context = deployment_.max_model_len.count();
   batch.query_heads = per_attention_rank(attention.heads);
-  if (attention.kind == AttentionKind::kMla) {  // the rotary part, the latents beside it
+  if (latents) {  // the rotary part, the latents beside it
     batch.head_dim = attention.mla.rope_dim;
     batch.value_dim = attention.mla.kv_lora_rank;
   } else {
@@ -121,8 +189,6 @@ std::int64_t StepBuilder::unbounded_splits(const AttentionSpec& attention) const
     batch.head_dim = attention.head_dim;
     batch.value_dim = attention.v_head_dim;
   }
-  kernels::FlashAttention3Options options;
-  options.window = attention.window.count();
   return kernels::flash_attention_3_splits(batch, deployment_.gpu, options);
 }
 
@@ -132,6 +198,12 @@ TensorId StepBuilder::mla(const AttentionSpec& attention, TensorId input) {
       per_attention_rank(attention.heads) * (sizes.nope_dim + sizes.rope_dim);
   Variable q(graph_);
   Variable latent(graph_);
+  Variable keys(graph_);
+  const auto normed_keys = [&] {
+    return apply("kv_a_layernorm", {*latent},
+                 per_token("normed kv latent", "T x kv_rank x b", sizes.kv_lora_rank));
+  };
+  const bool absorbed = kind_.decode || kind_.captured;
   if (sizes.q_lora_rank > 0) {
     latent = linear("fused_qkv_a_proj", input, model_.hidden,
                     per_token("q and kv latents", "T x (q_rank + kv_rank + rope) x b",
@@ -139,6 +211,9 @@ TensorId StepBuilder::mla(const AttentionSpec& attention, TensorId input) {
     const Variable normed(graph_,
                           apply("q_a_layernorm", {*latent},
                                 per_token("normed q latent", "T x q_rank x b", sizes.q_lora_rank)));
+    if (absorbed) {
+      keys = normed_keys();
+    }
     q = linear("q_b_proj", *normed, sizes.q_lora_rank,
                per_token("q", "T x heads x (nope + rope) x b", query));
   } else {
@@ -147,24 +222,28 @@ TensorId StepBuilder::mla(const AttentionSpec& attention, TensorId input) {
     latent = linear(
         "kv_a_proj", input, model_.hidden,
         per_token("kv latent", "T x (kv_rank + rope) x b", sizes.kv_lora_rank + sizes.rope_dim));
+    if (absorbed) {
+      keys = normed_keys();
+    }
   }
-  return kind_.decode ? mla_decode(attention, *q, *latent) : mla_prefill(attention, *q, *latent);
+  return absorbed ? mla_absorbed(attention, *q, *latent) : mla_prefill(attention, *q, *latent);
 }
 
-TensorId StepBuilder::mla_decode(const AttentionSpec& attention, TensorId query, TensorId latent) {
+// In the latent space: decodes, and whatever is captured.
+TensorId StepBuilder::mla_absorbed(const AttentionSpec& attention, TensorId query,
+                                   TensorId latent) {
   const models::MlaSpec& sizes = attention.mla;
   const std::int64_t heads = per_attention_rank(attention.heads);
   const Variable absorbed(graph_, apply("absorb q", {query},
                                         per_token("absorbed q", "T x heads x kv_rank x b",
                                                   heads * sizes.kv_lora_rank)));
-  // Heads come first out of the product; kernels want tokens first, most of them both parts of q.
-  const std::int64_t joined_width =
-      sizes.kv_lora_rank + (deployment_.decode_backend == "fa3" ? 0 : sizes.rope_dim);
-  const Variable joined(graph_,
-                        apply("q by tokens", {query, *absorbed},
-                              per_token("q in the latent space", "T x heads x (kv_rank + rope) x b",
-                                        heads * joined_width)));
-  const Variable out(graph_, apply("attention output", {*joined, latent},
+  Variable joined(graph_);
+  if (deployment_.decode_backend != "fa3") {  // kernels that want both parts of q in one tensor
+    joined = apply("q by tokens", {query, *absorbed},
+                   per_token("q in the latent space", "T x heads x (kv_rank + rope) x b",
+                             heads * (sizes.kv_lora_rank + sizes.rope_dim)));
+  }
+  const Variable out(graph_, apply("attention output", {*absorbed, latent},
                                    per_token("latent output", "T x heads x kv_rank x b",
                                              heads * sizes.kv_lora_rank)));
   attention_kernel(attention, {*out});
@@ -211,6 +290,13 @@ TensorId StepBuilder::recurrent(const AttentionSpec& attention, TensorId input) 
                      per_token("projections", "T x (q + k + v + z) x b", mixed + value)));
   const Variable small(
       graph_, apply("in_proj of gates", {input}, per_token("gates", "T x 2 heads x b", 2 * heads)));
+  Variable copied(graph_);
+  Variable copied_gate(graph_);
+  if (by_parts_) {
+    copied = apply("take q, k, v apart", {*projected},
+                   per_token("q, k, v", "T x (q + k + v) x b", mixed));
+    copied_gate = apply("take z apart", {*projected}, per_token("z", "T x v x b", value));
+  }
   Variable out(graph_,
                apply("scan output", {*projected}, per_token("scan output", "T x v x b", value)));
   const OpId scan = op("scan", {*projected, *small, *out});
@@ -220,7 +306,10 @@ TensorId StepBuilder::recurrent(const AttentionSpec& attention, TensorId input) 
   graph_.make(scan, per_token("mixed q, k, v", "T x (q + k + v) x b", mixed));
   graph_.make(scan, per_token("convolved q, k, v", "T x (q + k + v) x b", mixed));
   const Variable gate(graph_, graph_.make(scan, per_token("z", "T x v x b", value)));
-  out = apply("gated norm", {*out, *gate}, per_token("normed", "T x v x b", value));
+  const Variable scanned(graph_, *out);  // held until the layer returns
+  if (!by_parts_) {                      // else in place
+    out = apply("gated norm", {*out, *gate}, per_token("normed", "T x v x b", value));
+  }
   return reduced(linear("out_proj", *out, value,
                         per_token("attention projection", "T x H x b", model_.hidden)),
                  deployment_.attention_tp());
@@ -263,19 +352,26 @@ TensorId StepBuilder::mlp(std::int64_t own, bool gated, TensorId input) {
   return linear("down_proj", *active, own, per_token("MLP output", "T x H x b", model_.hidden));
 }
 
-// The routed experts write over their input.
+// Shared experts that are not fused run beside the routed ones: first and on a copy where a gate of
+// their own weighs them (the routed ones then on a second stream), else first in prefills and
+// afterwards on a second stream in captured decodes. Routed experts write over their input but for
+// those with gated shared ones.
 TensorId StepBuilder::experts(const LayerSpec& spec, TensorId input) {
   const FfnSpec& ffn = spec.ffn;
-  const bool fused = fuses_shared_experts(deployment_, spec);
-  Variable shared(graph_);
+  const bool fused = deployment_.fuses_shared_experts(spec);
   const bool beside = ffn.shared_width > 0 && !fused;
-  if (beside) {
-    // The routed experts run on a stream of their own, so the shared ones take a copy.
+  const bool latent = spec.attention.kind == AttentionKind::kMla;
+  const bool gated = has_tensor(spec, "shared_expert_gate");
+  const bool afterwards = beside && latent && kind_.decode;
+  Variable shared(graph_);
+  if (beside && latent && !afterwards) {
+    shared = shared_experts(ffn, input, false);
+  } else if (beside && !latent) {
     const Variable copy(graph_,
                         apply("clone", {input}, per_token("copy", "T x H x b", model_.hidden)));
-    shared = shared_experts(ffn, *copy);
+    shared = shared_experts(ffn, *copy, !gated);
   }
-  second_stream_ = beside;
+  second_stream_ = gated || (beside && !latent);
   const bool wide_router =
       std::any_of(spec.tensors.begin(), spec.tensors.end(), [](const auto& tensor) {
         return tensor.name.ends_with("mlp.gate.weight") &&
@@ -293,14 +389,28 @@ TensorId StepBuilder::experts(const LayerSpec& spec, TensorId input) {
       apply("top-k", {*router}, bytes_per_token("expert weights", "T x k x 4", Bytes{4} * chosen)));
   const Variable ids(graph_, apply("top-k", {*router},
                                    bytes_per_token("expert ids", "T x k x 4", Bytes{4} * chosen)));
-  TensorId out =
-      exchange_.kind == Exchange::kNone ? input : exchanged(ffn, {input, *weights, *ids});
-  if (exchange_.kind == Exchange::kNone) {
+  Variable apart(graph_);
+  TensorId out = input;
+  if (exchange_.kind != Exchange::kNone) {
+    out = exchanged(ffn, {input, *weights, *ids});
+  } else {
+    if (beside && gated) {
+      apart =
+          apply("routed output", {input}, per_token("routed output", "T x H x b", model_.hidden));
+    }
     expert_caches(ffn, {input, *weights, *ids}, fused);
-    out = graph_.view(op("sum over experts", {input}), input, "routed output");
+    const TensorId written = apart.empty() ? input : *apart;
+    out = graph_.view(op("sum over experts", {written}), written, "routed output");
   }
   second_stream_ = false;
-  if (!shared.empty()) {
+  if (afterwards) {
+    second_stream_ = true;
+    shared = shared_experts(ffn, input, false);
+    second_stream_ = false;
+  }
+  if (!shared.empty() && (latent || gated)) {
+    op("add shared experts in place", {out, *shared});
+  } else if (!shared.empty()) {
     out = apply("add shared experts", {out, *shared},
                 per_token("sum of experts", "T x H x b", model_.hidden));
   }
@@ -335,9 +445,12 @@ TensorId StepBuilder::exchanged(const FfnSpec& ffn, const std::vector<TensorId>&
   return apply("combine", {*second}, per_token("routed output", "T x H x b", model_.hidden));
 }
 
-TensorId StepBuilder::shared_experts(const FfnSpec& ffn, TensorId input) {
+TensorId StepBuilder::shared_experts(const FfnSpec& ffn, TensorId input, bool weighed) {
   const std::int64_t width =
       exchange_.kind == Exchange::kNone ? per_rank(ffn.shared_width) : ffn.shared_width;
+  if (!weighed) {
+    return mlp(width, ffn.gated, input);
+  }
   const Variable out(graph_, mlp(width, ffn.gated, input));
   return apply("weigh shared experts", {*out},
                per_token("shared output", "T x H x b", model_.hidden));

@@ -1,6 +1,7 @@
 #include "sim/engines/sglang/step_program.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "sim/engines/sglang/step_builder.hpp"
 
@@ -29,6 +30,19 @@ bool quantises_inputs(const models::ModelSpec& model, const launch::Launch& laun
   return quantization && quantization->weight_bits == 8 && quantization->format != "pack-quantized";
 }
 
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Rows that the configuration tuned for the nearest batch may add to each expert's part.
+std::int64_t padding_at(const ExpertPadding& row, std::int64_t tokens) {
+  const auto nearest = std::min_element(
+      row.blocks.begin(), row.blocks.end(), [tokens](const auto& left, const auto& right) {
+        return std::abs(left.first - tokens) < std::abs(right.first - tokens);
+      });
+  return nearest == row.blocks.end() || nearest->second == 0 ? 0 : nearest->second - 1;
+}
+
 }  // namespace
 
 StepKind step_kind(const Deployment& deployment, bool decode, std::int64_t tokens) {
@@ -42,11 +56,15 @@ StepKind step_kind(const Deployment& deployment, bool decode, std::int64_t token
       continue;
     }
     const std::int64_t width = layer.ffn.expert_width / (deployment.ep > 1 ? 1 : deployment.tp);
+    const std::int64_t stored =
+        layer.ffn.experts + (deployment.fuses_shared_experts(layer) ? 1 : 0);
+    const auto& quantization = deployment.model->quantization;
+    const bool fp8 = quantization && quantization->block_rows > 0;
     for (const ExpertPadding& row_of : deployment.rules.expert_padding) {
-      if (row_of.experts == layer.ffn.experts && row_of.width == width &&
-          row_of.compute == deployment.gpu.compute_major && tokens >= row_of.from_tokens &&
-          !deployment.model->quantization) {
-        kind.expert_padding = row_of.block - 1;
+      if (row_of.experts == stored && row_of.width == width &&
+          deployment.gpu.name.starts_with(row_of.card) && row_of.fp8 == fp8 &&
+          (fp8 || !quantization)) {
+        kind.expert_padding = padding_at(row_of, tokens);
       }
     }
   }
@@ -61,13 +79,25 @@ StepBuilder::StepBuilder(const Deployment& deployment, int stage, StepKind kind)
       exchange_(deployment.exchange_in(kind.decode)),
       element_(Bytes{models::bits_of(deployment.dtype) / 8}),
       quantised_inputs_(quantises_inputs(*deployment.model, deployment.launch)),
+      native_norms_(contains(deployment.rules.native_head_norms, deployment.model->architecture)),
+      by_parts_(contains(deployment.rules.delta_net_by_parts, deployment.model->architecture)),
+      copied_heads_(contains(deployment.rules.copied_heads, deployment.model->architecture)),
       hidden_(graph_),
       residual_(graph_),
       per_layer_(graph_) {}
 
 StepProgram StepBuilder::build() {
   scope_ = "embedding";
-  hidden_ = apply("embed", {}, per_token("hidden states", "T x H x b", model_.hidden));
+  // Captured prefills of models with towers start from embeddings in a buffer of the runner.
+  const bool embedded = kind_.captured && !kind_.decode && !model_.towers.empty();
+  hidden_ =
+      apply("embed", {}, per_token("hidden states", "T x H x b", embedded ? 0 : model_.hidden));
+  if (native_norms_) {
+    const TensorId scaled = apply("times sqrt(H)", {*hidden_},
+                                  per_token("scaled embeddings", "T x H x b", model_.hidden));
+    hidden_ = scaled;
+    angles();
+  }
   per_layer_inputs();
   const LayerSpec* previous = nullptr;
   int alike = 0;
@@ -83,6 +113,7 @@ StepProgram StepBuilder::build() {
   scope_ = "output";
   per_layer_.drop();
   op("norm", {*hidden_});
+  angles_.clear();
   if (kind_.decode) {
     logits();
   }
@@ -138,6 +169,27 @@ void StepBuilder::per_layer_inputs() {
   }
 }
 
+void StepBuilder::angles() {
+  constexpr std::int64_t kFloat = 4;
+  constexpr int kRopes = 2;
+  const std::int64_t dim = model_.layer(layers_.begin).attention.head_dim;
+  const auto wide = [&](const char* name, std::int64_t width) {
+    return bytes_per_token(name, "T x d x 4", Bytes{kFloat} * width, Leaf::kRuntimeActivations);
+  };
+  for (int i = 0; i < kRopes; ++i) {
+    const Variable half(graph_, apply("angles", {}, wide("half of the angles", dim / 2)));
+    const Variable all(graph_, apply("angles twice", {*half}, wide("angles", dim)));
+    Variable cosines(graph_, apply("cos", {*all}, wide("cosines", dim)));
+    Variable sines(graph_, apply("sin", {*all}, wide("sines", dim)));
+    cosines = apply("scale", {*cosines}, wide("scaled cosines", dim));
+    sines = apply("scale", {*sines}, wide("scaled sines", dim));
+    for (const Variable* table : {&cosines, &sines}) {
+      angles_.push_back(std::make_unique<Variable>(
+          graph_, apply("to the model's dtype", {**table}, per_token("angles", "T x d x b", dim))));
+    }
+  }
+}
+
 TensorId StepBuilder::linear(std::string name, TensorId input, std::int64_t in_width,
                              TensorInfo out) {
   const OpId id = op(std::move(name), {input});
@@ -174,6 +226,19 @@ void StepBuilder::add_and_norm(Variable& hidden, Variable& residual, TensorId in
   hidden = graph_.view(norm, input, "normed");
 }
 
+// Of a sublayer's output, before it is added to the residual.
+void StepBuilder::own_norm(const LayerSpec& spec, Variable& hidden) {
+  const bool of_outputs =
+      std::any_of(spec.tensors.begin(), spec.tensors.end(), [](const auto& tensor) {
+        return tensor.name == "post_mlp_layernorm.weight" ||
+               tensor.name == "post_feedforward_layernorm.weight";
+      });
+  if (of_outputs) {
+    hidden = apply("norm of the output", {*hidden},
+                   per_token("normed output", "T x H x b", model_.hidden));
+  }
+}
+
 void StepBuilder::layer(const LayerSpec& spec) {
   Variable hidden(graph_);
   Variable residual(graph_);
@@ -188,12 +253,14 @@ void StepBuilder::layer(const LayerSpec& spec) {
   }
   if (spec.attention.kind != AttentionKind::kNone) {
     hidden = attention(spec, *hidden);
+    own_norm(spec, hidden);
     if (spec.ffn.kind != FfnKind::kNone) {
       op("add and norm", {*hidden, *residual});
     }
   }
   if (spec.ffn.kind != FfnKind::kNone) {
     hidden = feed_forward(spec, *hidden);
+    own_norm(spec, hidden);
   }
   hidden_ = *hidden;
   residual_ = *residual;

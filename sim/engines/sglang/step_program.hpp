@@ -18,6 +18,9 @@ struct StepKind {
   // Sums over ranks allocate their result; large ones work in place.
   bool sums_allocate = false;
   bool keeps_logits = false;  // a graph of a release without a buffer for all of them
+  bool captured = false;      // for a graph; MLA prefills then run in the latent space as well
+  // Decodes that a graph is captured for, where the attention kernel's splits depend on them.
+  std::int64_t batch = 1;
   // Rows that a tuned expert kernel pads each expert's part to; 0: none.
   std::int64_t expert_padding = 0;
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "models/catalog.hpp"
@@ -80,6 +81,64 @@ TEST(Repack, MarlinCopiesAndDropsZeroPoints) {
   const std::vector<LoadStep> steps = tape.take();
   EXPECT_EQ(live(steps, Leaf::kModelWeights), Bytes{4096});
   EXPECT_EQ(live(steps, Leaf::kModelScales), Bytes{64});
+}
+
+TEST(Repack, ScalesOfFourBitExpertsInBlackwellsOrder) {
+  const auto of_card = [](const std::string& gpu) {
+    Deployment deployment = on_card("Qwen/Qwen3-30B-A3B", gpu, "0.5.23");
+    auto model = std::make_shared<models::ModelSpec>(*deployment.model);
+    model->quantization.emplace();
+    model->quantization->method = "modelopt";
+    deployment.model = model;
+    return deployment;
+  };
+  // 128 experts of 2 x 768 rows with a scale for each 16 of 2048 inputs: already whole blocks.
+  const models::TensorBytes scale{.name = "mlp.experts.w13.weight",
+                                  .suffix = "_scale",
+                                  .layer = 0,
+                                  .leaf = models::WeightLeaf::kScales,
+                                  .dtype = models::DType::kFloat8,
+                                  .bytes = Bytes{128LL * 2 * 768 * 128}};
+  EXPECT_EQ(reordered_scales(of_card("H100-80GB"), 0, scale), scale.bytes) << "Marlin leaves them";
+  EXPECT_EQ(reordered_scales(of_card("B200"), 0, scale), Bytes{0});
+  const Deployment consumer = of_card("RTX5090");
+  ASSERT_EQ(reordered_scales(consumer, 0, scale), scale.bytes);
+  LoadTape tape;
+  std::vector<LoadedTensor> tensors = {{tape.add(scale.bytes, Leaf::kModelScales), &scale}};
+  tensors.front().unused = tape.add(scale.bytes, Leaf::kModelScales);
+  tensors.front().reordered = scale.bytes;
+  repack_weights(consumer, tape, tensors);
+  const std::vector<LoadStep> steps = tape.take();
+  EXPECT_EQ(steps.size(), 2U + 5U) << "two copies made, three tensors gone";
+  EXPECT_EQ(live(steps, Leaf::kModelScales), scale.bytes);
+  EXPECT_EQ(live(steps, Leaf::kRuntimeIntermediates), Bytes{0});
+}
+
+TEST(SharedExperts, FusedOnesLieInTheRoutedTensors) {
+  const auto parts = [](const std::string& flags) {
+    launch::LaunchOptions options;
+    options.engine_version = "0.5.23";
+    launch::Launch line = launch::parse_launch(
+        "sglang serve --model-path zai-org/GLM-4.5-Air --tp 2 " + flags, options);
+    const Deployment deployment =
+        resolve(std::move(line),
+                std::make_shared<models::ModelSpec>(models::catalog_model("zai-org/GLM-4.5-Air")),
+                models::find_gpu("H200"), CardState{}, Assumed{});
+    return load_sequence(deployment, 0).steps;
+  };
+  const auto fused = parts("");
+  const auto apart = parts("--disable-shared-experts-fusion");
+  EXPECT_EQ(live(fused, Leaf::kModelWeights), live(apart, Leaf::kModelWeights));
+  EXPECT_EQ(apart.size() - fused.size(), 2U * 45) << "two tensors in each of 45 layers";
+}
+
+TEST(RopeTables, YarnScalesEachHalfIntoATensorOfItsOwn) {
+  const auto steps = load_sequence(on_card("openai/gpt-oss-20b", "H100-80GB", "0.5.23"), 0).steps;
+  const Bytes half{131072LL * 64 * 4 / 2};
+  const auto made = std::count_if(steps.begin(), steps.end(), [half](const LoadStep& step) {
+    return step.kind == LoadStep::Kind::kAllocate && step.bytes == half;
+  });
+  EXPECT_EQ(made, 5) << "angles, and two each for cosines and sines";
 }
 
 TEST(RopeTables, Gemma3ComputedAnglesEachStepAndNowIgnoresItsScaling) {

@@ -6,6 +6,7 @@
 #include "models/catalog.hpp"
 #include "models/config_reader.hpp"
 #include "sim/core/error.hpp"
+#include "sim/engines/sglang/resident.hpp"
 
 namespace oomcast::sglang {
 namespace {
@@ -73,6 +74,35 @@ TEST(Resolve, AttentionAndPages) {
   EXPECT_EQ(deployment(kLlama, "--kv-cache-dtype fp8_e5m2").decode_backend, "triton");
   EXPECT_NE(refusal(kLlama, "--page-size 48 --chunked-prefill-size 100").find("multiple"),
             std::string::npos);
+}
+
+TEST(Resolve, RecurrentStatesAreInSinglePrecisionUnlessAsked) {
+  constexpr const char* kHybrid = "Qwen/Qwen3-Next-80B-A3B-Instruct";
+  const auto dtype = [](const Deployment& deployment) {
+    return deployment.kv_layers(0).front().recurrent_dtype;
+  };
+  EXPECT_EQ(dtype(deployment(kHybrid, "--tp 4")), models::DType::kFloat32);
+  EXPECT_EQ(dtype(deployment(kHybrid, "--tp 4 --mamba-ssm-dtype bfloat16")),
+            models::DType::kBFloat16);
+}
+
+TEST(Resolve, ArchitecturesThatLosePrefillGraphsKeepTheirReserve) {
+  EXPECT_TRUE(deployment("ByteDance-Seed/Seed-OSS-36B-Instruct").prefill_sizes.empty());
+  EXPECT_FALSE(deployment(kLlama).prefill_sizes.empty());
+}
+
+TEST(Resident, FlashInferWorkspaceByArchitecture) {
+  const auto largest = [](const std::string& model, const std::string& version) {
+    Bytes most;
+    for (const auto& tensor : attention_workspaces(
+             deployment(model, "--attention-backend flashinfer", "H100-80GB", version))) {
+      most = std::max(most, tensor.bytes);
+    }
+    return most;
+  };
+  EXPECT_EQ(largest(kLlama, "0.5.23"), kMiB * 384);
+  EXPECT_EQ(largest("Qwen/Qwen3-8B", "0.5.23"), kMiB * 512);
+  EXPECT_EQ(largest("Qwen/Qwen3-8B", "0.4.5"), kMiB * 384) << "Qwen 2 alone";
 }
 
 TEST(Resolve, ArchitecturesHaveDefaultsOfTheirOwn) {
@@ -159,17 +189,14 @@ TEST(Startup, DecodesOfFlashAttentionOnceSplitEachSequenceAsIfAlone) {
     Deployment at =
         deployment("deepseek-ai/DeepSeek-V3", "--tp 8 --cuda-graph-max-bs 256", "H200", "0.5.7");
     at.rules.fa3_splits_unbounded = unbounded;
-    Bytes sum;
-    for (const CapturedGraph& graph : simulate_startup(at).stages.front().graphs) {
-      sum += graph.pool_growth;
-    }
-    return sum;
+    return simulate_startup(at).stages.front().graphs.front().pool_growth;
   };
   // 16 heads are one block of 64 rows on 132 SMs: 109 splits of 512 + 1 floats.
   const std::int64_t partials = 256LL * 109 * 16 * 513 * 4;
   const Bytes more = pool(true) - pool(false);
   EXPECT_GT(more.count(), partials * 7 / 10);  // other tensors lie there without them
-  EXPECT_LT(more.count(), partials + (4 << 20));
+  // What a layer leaves may come to lie there as well; the next one's partials are then apart.
+  EXPECT_LT(more.count(), 2 * partials);
 }
 
 TEST(Startup, DraftsAreLoadedBeforeOrAfterThePools) {
