@@ -52,6 +52,15 @@ LayerStyle layer_style(std::string_view family, const Version& version) {
     style.clones_first_residual = true;
     style.keeps_attention_input = true;
   }
+  // qwen3_next.py, mamba/gdn_linear_attn.py and mamba/gdn/qwen_gdn_linear_attn.py of each release
+  // read.
+  constexpr Version kGateFused{0, 24, 0};
+  constexpr Version kOutputProjectionApart{0, 22, 0};
+  constexpr Version kNormReshapes{0, 31, 0};
+  style.fuses_query_gate = version >= kGateFused;
+  style.interleaves_states = family == "qwen3_next";
+  style.keeps_recurrent_output = version >= kOutputProjectionApart;
+  style.keeps_gate_copy = version < kNormReshapes;
   return style;
 }
 

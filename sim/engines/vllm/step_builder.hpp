@@ -59,6 +59,9 @@ class StepBuilder {
     if (role_.last && kind_.sampling != Sampling::kNone) {
       sample();
     }
+    if (kind_.first_capture) {
+      make_static_output();
+    }
     hidden_.drop();
     residual_.drop();
     for (const TensorId tensor : received_) {
@@ -70,16 +73,17 @@ class StepBuilder {
  private:
   template <typename Pass>
   void for_layers(Pass pass) {
-    const LayerSpec* previous = nullptr;
-    int alike = 0;
-    for (int layer = layers_.begin; layer < layers_.end; ++layer) {
-      const LayerSpec& spec = model_.layer(layer);
-      alike = previous != nullptr && same_memory(*previous, spec) ? alike + 1 : 1;
-      previous = &spec;
-      if (alike <= kMostAlikeLayers) {
-        scope_ = "layer " + std::to_string(layer);
-        pass(spec);
+    for (int layer = layers_.begin; layer < layers_.end;) {
+      int alike = 1;
+      while (layer + alike < layers_.end &&
+             same_memory(model_.layer(layer + alike - 1), model_.layer(layer + alike))) {
+        ++alike;
       }
+      for (int i = 0; i < layers_that_tell(alike); ++i) {
+        scope_ = "layer " + std::to_string(layer + i);
+        pass(model_.layer(layer + i));
+      }
+      layer += alike;
     }
   }
 
@@ -134,14 +138,15 @@ class StepBuilder {
   // process makes cuBLAS' workspace.
   TensorId linear(std::string name, TensorId input, std::int64_t in_width, TensorInfo out) {
     const OpId id = op(std::move(name), {input});
-    if (uses_cublas(deployment_)) {
-      make_cublas_workspace(id);
-    }
     if (quantises_activations(deployment_)) {
       graph_.make(id, per_token_bytes("quantised input", "T x K", Bytes{in_width},
                                       Leaf::kRuntimeIntermediates));
     }
-    return graph_.make(id, std::move(out));
+    const TensorId made = graph_.make(id, std::move(out));
+    if (uses_cublas(deployment_)) {
+      make_cublas_workspace(id);
+    }
+    return made;
   }
 
   void make_cublas_workspace(OpId id) {
@@ -169,6 +174,8 @@ class StepBuilder {
   void first_hidden();
   void pass_layer(const LayerSpec& layer);
   void finish_forward();
+  // The second runner copies the graphs' hidden states into one tensor of the largest size.
+  void make_static_output();
   // Norm with the residual added: in place, or as two new tensors.
   void add_and_norm(const char* name, Variable& hidden, Variable& residual);
   void eager_layer(const LayerSpec& layer);
@@ -182,6 +189,7 @@ class StepBuilder {
   TensorId qkv_attention(const LayerSpec& layer, TensorId input);
   // A recurrent layer: what its projections make for each token, and its output.
   TensorId recurrent(const AttentionSpec& attention, TensorId input);
+  void warm_up_delta_net(const models::StateSpec& state, TensorId projected);
   // The attention kernel with its output and softmax statistics.
   TensorId attend(const AttentionSpec& attention, const std::vector<TensorId>& reads,
                   std::int64_t width);

@@ -80,9 +80,23 @@ void StepBuilder::finish_forward() {
   if (style_.norms_in_place && !residual_.empty()) {
     hidden_ = graph_.view(norm, *hidden_, "hidden states");
   } else {
+    Variable sum(graph_);
+    if (!residual_.empty()) {
+      sum = graph_.make(norm, per_token("residual", "T x H x b", model_.hidden));
+    }
     hidden_ = graph_.make(norm, per_token("hidden states", "T x H x b", model_.hidden));
   }
   residual_.drop();
+}
+
+void StepBuilder::make_static_output() {
+  std::vector<TensorId> reads;
+  if (!hidden_.empty()) {
+    reads.push_back(*hidden_);
+  }
+  TensorInfo output = per_token("graphs' output", "T x H x b", model_.hidden, Leaf::kGraphStaticIo);
+  output.kept = true;
+  apply("copy out", reads, std::move(output));
 }
 
 void StepBuilder::add_and_norm(const char* name, Variable& hidden, Variable& residual) {
@@ -204,6 +218,16 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
   // What came from the stage before is a graph's input and stays as it is.
   const bool received = !received_.empty() && *hidden_ == received_.front();
   const bool embeds = residual_.empty();
+  // Inductor makes buffers that read nothing first where that costs no peak: not beside the
+  // embedding, whose piece is highest at its end.
+  const auto make_out = [&](const std::vector<TensorId>& reads) {
+    return apply("attention output", reads, per_token("attention output", "T x q x b", out_width));
+  };
+  Variable out(graph_);
+  const bool plain = !mla && !recurrent;
+  if (plain && !embeds) {
+    out = make_out({});
+  }
   const OpId first_norm = op(embeds ? "norm" : "add and norm", terms);
   const TensorId sum_so_far =
       received ? graph_.make(first_norm, per_token("residual", "T x H x b", model_.hidden))
@@ -237,14 +261,18 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
   }
   Variable rotated_q(graph_);
   Variable rotated_k(graph_);
-  if (!mla && !recurrent) {
+  if (plain) {
     const OpId rotate = op("rotary embedding", {*inputs});
-    rotated_q = graph_.make(rotate, per_token("rotated q", "T x q x b", query));
+    // A buffer that is free by then and as large is taken again.
+    rotated_q = query == model_.hidden
+                    ? graph_.view(rotate, normed_input, "rotated q")
+                    : graph_.make(rotate, per_token("rotated q", "T x q x b", query));
     rotated_k = graph_.make(rotate, per_token("rotated k", "T x kv x b", key));
     make_timing_buffer({*inputs, *rotated_q, *rotated_k});
   }
-  Variable out(graph_, apply("attention output", {*inputs},
-                             per_token("attention output", "T x q x b", out_width)));
+  if (out.empty()) {
+    out = make_out({*inputs});
+  }
   previous_piece_end();
   if (mla) {
     mla_kernel(attention, *out);
