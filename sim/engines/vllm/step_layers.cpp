@@ -209,34 +209,44 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
   const std::int64_t key = mla ? 0 : local_kv_heads(attention) * attention.head_dim;
   const std::int64_t out_width = mla ? heads * attention.mla.v_dim : query;
 
-  // Up to the attention: what the kernel reads and the buffer it writes. The sum takes the place
-  // of the newer of its terms.
+  // Up to the attention: what the kernel reads and the buffer it writes.
   std::vector<TensorId> terms = {*hidden_};
   if (!residual_.empty()) {
     terms.push_back(*residual_);
   }
-  // What came from the stage before is a graph's input and stays as it is.
-  const bool received = !received_.empty() && *hidden_ == received_.front();
   const bool embeds = residual_.empty();
-  // Inductor makes buffers that read nothing first where that costs no peak: not beside the
-  // embedding, whose piece is highest at its end.
-  const auto make_out = [&](const std::vector<TensorId>& reads) {
-    return apply("attention output", reads, per_token("attention output", "T x q x b", out_width));
-  };
-  Variable out(graph_);
-  const bool plain = !mla && !recurrent;
-  if (plain && !embeds) {
-    out = make_out({});
-  }
   const OpId first_norm = op(embeds ? "norm" : "add and norm", terms);
-  const TensorId sum_so_far =
-      received ? graph_.make(first_norm, per_token("residual", "T x H x b", model_.hidden))
-               : graph_.view(first_norm, *hidden_, "residual");
-  Variable residual(graph_, sum_so_far);
+  // The embedding is the residual; else the sum is new, made before or after its norm.
+  constexpr Version kSumFirst{2, 14, 0};
+  const bool sum_first = deployment_.rules.torch >= kSumFirst;
+  const TensorInfo sum_info = per_token("residual", "T x H x b", model_.hidden);
+  Variable residual(graph_);
+  if (embeds) {
+    residual = graph_.view(first_norm, *hidden_, "residual");
+  } else {
+    if (style_.residual == Residual::kSandwich) {
+      graph_.make(first_norm, per_token_bytes("sum in fp32", "T x H x 4", Bytes{4} * model_.hidden,
+                                              Leaf::kRuntimeIntermediates));
+    }
+    if (sum_first) {
+      residual = graph_.make(first_norm, sum_info);
+    }
+  }
   const TensorId normed_input =
       graph_.make(first_norm, per_token("normed", "T x H x b", model_.hidden));
+  if (residual.empty()) {
+    residual = graph_.make(first_norm, sum_info);
+  }
   if (!embeds) {  // with the embedding it is one kernel that has one shape only
     make_timing_buffer({normed_input, *residual});
+  }
+  // A buffer that is free by then and as large is taken again. What came from the stage before is
+  // a graph's input and stays as it is.
+  const bool received = !received_.empty() && *hidden_ == received_.front();
+  const bool alike = out_width == model_.hidden;
+  Variable out(graph_);
+  if (alike && !embeds && !received) {
+    out = graph_.view(op("attention output", {*hidden_}), *hidden_, "attention output");
   }
   hidden_.drop();
   residual_.drop();
@@ -261,17 +271,17 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
   }
   Variable rotated_q(graph_);
   Variable rotated_k(graph_);
-  if (plain) {
+  if (!mla && !recurrent) {
     const OpId rotate = op("rotary embedding", {*inputs});
-    // A buffer that is free by then and as large is taken again.
-    rotated_q = query == model_.hidden
+    rotated_k = graph_.make(rotate, per_token("rotated k", "T x kv x b", key));
+    rotated_q = query == model_.hidden && (!embeds || sum_first)
                     ? graph_.view(rotate, normed_input, "rotated q")
                     : graph_.make(rotate, per_token("rotated q", "T x q x b", query));
-    rotated_k = graph_.make(rotate, per_token("rotated k", "T x kv x b", key));
     make_timing_buffer({*inputs, *rotated_q, *rotated_k});
   }
   if (out.empty()) {
-    out = make_out({*inputs});
+    out = apply("attention output", {*inputs},
+                per_token("attention output", "T x q x b", out_width));
   }
   previous_piece_end();
   if (mla) {
