@@ -186,15 +186,18 @@ TensorId StepBuilder::mla(const AttentionSpec& attention, TensorId input) {
   const std::int64_t query = heads * (sizes.nope_dim + sizes.rope_dim);
   Variable q(graph_);
   Variable latent(graph_);
+  Variable normed_q(graph_);
   if (sizes.q_lora_rank > 0) {
     latent = linear("fused_qkv_a_proj", input, model_.hidden,
                     per_token("q and kv latents", "T x (q_rank + kv_rank + rope) x b",
                               sizes.q_lora_rank + sizes.kv_lora_rank + sizes.rope_dim));
-    Variable normed(graph_,
-                    apply("q_a_layernorm", {*latent},
-                          per_token("normed q latent", "T x q_rank x b", sizes.q_lora_rank)));
-    q = linear("q_b_proj", *normed, sizes.q_lora_rank,
+    normed_q = apply("q_a_layernorm", {*latent},
+                     per_token("normed q latent", "T x q_rank x b", sizes.q_lora_rank));
+    q = linear("q_b_proj", *normed_q, sizes.q_lora_rank,
                per_token("q", "T x heads x (nope + rope) x b", query));
+    if (sizes.indexer_heads == 0) {
+      normed_q.drop();  // an indexer makes its queries of it as well
+    }
   } else {
     latent = linear(
         "kv_a_proj", input, model_.hidden,
