@@ -252,8 +252,7 @@ Bytes GraphCapture::estimate() const {
     const CapturedGraph* second = samples[i].size() > 1 ? samples[i][1] : nullptr;
     largest_first = std::max(largest_first, samples[i].front()->free_drop);
     if (!deployment_.runner_v2) {
-      further +=
-          std::max(second != nullptr ? second->free_drop : Bytes{0}, kSmallestGraph) * rest;
+      further += std::max(second != nullptr ? second->free_drop : Bytes{0}, kSmallestGraph) * rest;
     } else if (modes[i].mode == GraphMode::kFull && second != nullptr) {
       // The second sample stands for all further ones. It may be negative, as its capture returns
       // what the warm-up left cached, but counts as a driver's graph at least.

@@ -16,6 +16,7 @@ enum class Residual : std::uint8_t {
   kSandwich,  // norms before and after each branch (Gemma 2 and 3)
   kPostNorm,  // norm after each branch, plain additions (OLMo 2 and 3)
   kScaled,    // norm before, multiplied additions (Granite, MiniCPM)
+  kNamed,     // plain norms and additions, each result under a name of its own (ChatGLM)
   kStreams,   // several streams, mixed before and after each branch (DeepSeek V4)
 };
 

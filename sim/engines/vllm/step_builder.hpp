@@ -40,7 +40,8 @@ class StepBuilder {
         style_(layer_style(model_.family, deployment.launch.version)),
         element_(Bytes{models::bits_of(deployment.dtype) / 8}),
         hidden_(graph_),
-        residual_(graph_) {}
+        residual_(graph_),
+        embeddings_(graph_) {}
 
   OpGraph build() {
     first_hidden();
@@ -134,16 +135,23 @@ class StepBuilder {
     return graph_.make(op(std::move(op_name), reads), std::move(out));
   }
 
-  // A linear layer; FP8 and INT8 ones quantise their input first. The first matrix product of the
-  // process makes cuBLAS' workspace.
+  // A linear layer. FP8 and INT8 ones quantise their input first and multiply with kernels of the
+  // engine's own.
   TensorId linear(std::string name, TensorId input, std::int64_t in_width, TensorInfo out) {
-    const OpId id = op(std::move(name), {input});
-    if (quantises_activations(deployment_)) {
-      graph_.make(id, per_token_bytes("quantised input", "T x K", Bytes{in_width},
-                                      Leaf::kRuntimeIntermediates));
+    if (!quantises_activations(deployment_)) {
+      return linear_as_it_is(std::move(name), input, std::move(out), uses_cublas(deployment_));
     }
+    const OpId id = op(std::move(name), {input});
+    graph_.make(id, per_token_bytes("quantised input", "T x K", Bytes{in_width},
+                                    Leaf::kRuntimeIntermediates));
+    return graph_.make(id, std::move(out));
+  }
+
+  // The first matrix product of the process makes cuBLAS' workspace, after its result.
+  TensorId linear_as_it_is(std::string name, TensorId input, TensorInfo out, bool cublas = true) {
+    const OpId id = op(std::move(name), {input});
     const TensorId made = graph_.make(id, std::move(out));
-    if (uses_cublas(deployment_)) {
+    if (cublas) {
       make_cublas_workspace(id);
     }
     return made;
@@ -269,6 +277,7 @@ class StepBuilder {
   std::string scope_;
   Variable hidden_;
   Variable residual_;
+  Variable embeddings_;  // where the model's function names them to its end
   bool cublas_made_ = false;
   bool delta_net_ran_ = false;
   std::array<bool, 4> norms_timed_{};

@@ -32,6 +32,9 @@ void StepBuilder::first_hidden() {
   }
   if (role_.first) {
     hidden_ = apply("embedding", {}, per_token("embeddings", "T x H x b", model_.hidden));
+    if (!compiled() && style_.residual == Residual::kNamed) {
+      embeddings_ = *hidden_;
+    }
     return;
   }
   // Made once, as large as the largest batch.
@@ -69,6 +72,7 @@ void StepBuilder::finish_forward() {
   scope_ = "model";
   join_streams();
   if (!role_.last) {
+    embeddings_.drop();
     return;  // hidden states and residual go to the next stage
   }
   std::vector<TensorId> terms = {*hidden_};
@@ -87,6 +91,7 @@ void StepBuilder::finish_forward() {
     hidden_ = graph_.make(norm, per_token("hidden states", "T x H x b", model_.hidden));
   }
   residual_.drop();
+  embeddings_.drop();
 }
 
 void StepBuilder::make_static_output() {
@@ -189,6 +194,20 @@ void StepBuilder::eager_layer(const LayerSpec& layer) {
                      per_token("hidden states", "T x H x b", model_.hidden));
       residual.drop();
       break;
+    case Residual::kNamed: {
+      Variable normed(graph_, apply("input_layernorm", {*hidden},
+                                    per_token("normed", "T x H x b", model_.hidden)));
+      Variable attended(graph_, attention(layer, *normed));
+      residual =
+          apply("add", {*attended, *hidden}, per_token("residual", "T x H x b", model_.hidden));
+      normed = apply("post_attention_layernorm", {*residual},
+                     per_token("normed", "T x H x b", model_.hidden));
+      hidden = ffn(layer, *normed);
+      hidden = apply("add", {*hidden, *residual},
+                     per_token("hidden states", "T x H x b", model_.hidden));
+      residual.drop();
+      break;
+    }
     case Residual::kStreams:
       break;  // streams_layer()
   }
@@ -280,8 +299,8 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
     make_timing_buffer({*inputs, *rotated_q, *rotated_k});
   }
   if (out.empty()) {
-    out = apply("attention output", {*inputs},
-                per_token("attention output", "T x q x b", out_width));
+    out =
+        apply("attention output", {*inputs}, per_token("attention output", "T x q x b", out_width));
   }
   previous_piece_end();
   if (mla) {
