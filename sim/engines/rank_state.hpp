@@ -18,6 +18,7 @@ struct CapturedGraph {
   Bytes driver;           // graph and nodes, outside PyTorch
   Bytes warm_up_peak;     // of the warm-up run, above what was allocated before
   Bytes free_drop;        // device memory gone since before the warm-up; may be negative
+  Bytes record_drop{};    // ... and since after it: what it left cached has been returned
 };
 
 struct RankState {

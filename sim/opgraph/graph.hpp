@@ -57,6 +57,8 @@ class OpGraph {
   OpId op(std::string name, std::string scope, const std::vector<TensorId>& reads = {});
   // `op` runs between the pieces that torch.compile and piecewise graphs cover.
   void set_between_pieces(OpId op) { op_infos_[index_of(op)].between_pieces = true; }
+  // After `op` the engine returns cached memory to the driver.
+  void set_empties_cache(OpId op) { op_infos_[index_of(op)].empties_cache = true; }
   // A tensor that `maker` allocates, after those it made before.
   TensorId make(OpId maker, TensorInfo info);
   // Another name for `base`'s storage, given by `by`.
@@ -72,6 +74,7 @@ class OpGraph {
     std::string name;
     std::string scope;
     bool between_pieces = false;
+    bool empties_cache = false;
   };
 
   [[nodiscard]] std::size_t op_count() const { return op_infos_.size(); }

@@ -166,6 +166,7 @@ std::uint64_t Program::digest() const {
   Digest digest;
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     digest.add_word(static_cast<std::uint64_t>(graph_.info(op_id(i)).between_pieces));
+    digest.add_word(static_cast<std::uint64_t>(graph_.info(op_id(i)).empties_cache));
     for (const TensorId id : steps_[i].made) {
       const TensorInfo& info = graph_.info(id);
       digest.add_word(index_of(id));

@@ -22,7 +22,8 @@ opgraph::Program capture_program(const Deployment& deployment, int stage, Attent
                                      {.execution = execution,
                                       .sampling = Sampling::kNone,
                                       .attention = attention,
-                                      .first_on_stream = first_on_stream}));
+                                      .first_on_stream = first_on_stream,
+                                      .first_capture = first_on_stream && deployment.runner_v2}));
 }
 
 // The first runner captures pieces without attention; the second runs it beside them.
@@ -146,9 +147,9 @@ bool GraphCapture::run(bool trial) {
   memory_.use_stream(kCaptureStream);
   bool fits = true;
   for (const CapturePrograms::Mode& mode : programs_.modes()) {
-    const std::size_t count = trial && !deployment_.runner_v2
-                                  ? std::min(kTrialSizes, mode.sizes.size())
-                                  : mode.sizes.size();
+    const bool sampled = trial && (!deployment_.runner_v2 || mode.mode == GraphMode::kFull);
+    const std::size_t count =
+        sampled ? std::min(kTrialSizes, mode.sizes.size()) : mode.sizes.size();
     for (std::size_t i = 0; i < count && fits; ++i) {
       fits = capture(mode, mode.sizes[i]);
     }
@@ -184,11 +185,9 @@ bool GraphCapture::capture(const CapturePrograms::Mode& mode, std::int64_t size)
   if (!warm_up(stream_is_new_ ? programs_.first() : program, size)) {
     return false;
   }
-  if (stream_is_new_ && !make_static_output(size)) {
-    return false;
-  }
   stream_is_new_ = false;
   graph.warm_up_peak = memory_.torch().stats().allocated_peak - allocated_before;
+  const Bytes free_between = memory_.ledger().device_free();
   if (!record(mode.mode, program, size)) {
     return false;
   }
@@ -197,6 +196,7 @@ bool GraphCapture::capture(const CapturePrograms::Mode& mode, std::int64_t size)
   }
   graph.pool_growth = memory_.ledger().at(Leaf::kGraphPool, Backing::kPrivatePool) - pool_before;
   graph.free_drop = free_before - memory_.ledger().device_free();
+  graph.record_drop = free_between - memory_.ledger().device_free();
   captured_.push_back(graph);
   return true;
 }
@@ -212,17 +212,6 @@ bool GraphCapture::warm_up(const opgraph::Program& program, std::int64_t size) {
   const auto nothing = [](opgraph::OpId /*op*/) {};
   return !run_program(program, decode_shape(size), "capture", memory_, nothing, nothing,
                       stream_is_new_ ? &made_for_stream_ : nullptr);
-}
-
-// The second runner copies the graphs' hidden states into one tensor of the largest size.
-bool GraphCapture::make_static_output(std::int64_t size) {
-  if (!deployment_.runner_v2) {
-    return true;
-  }
-  const std::int64_t row = deployment_.model->hidden * models::bits_of(deployment_.dtype) / 8;
-  static_output_ = memory_.allocate(Leaf::kGraphStaticIo, Bytes{detail::checked_mul(size, row)},
-                                    startup_tag("capture", Leaf::kGraphStaticIo));
-  return static_output_.has_value();
 }
 
 bool GraphCapture::record(GraphMode mode, const opgraph::Program& program, std::int64_t size) {
@@ -274,16 +263,14 @@ Bytes GraphCapture::estimate() const {
     if (samples[i].empty()) {
       continue;
     }
-    const bool several = samples[i].size() > 1;
+    const CapturedGraph* second = samples[i].size() > 1 ? samples[i][1] : nullptr;
     largest_first = std::max(largest_first, samples[i].front()->free_drop);
     if (!deployment_.runner_v2) {
-      further += std::max(several ? samples[i][1]->free_drop : Bytes{0}, kSmallestGraph) * rest;
-    } else if (modes[i].mode == GraphMode::kFull) {
-      // The second sample of full graphs counts the warm-up's memory, which its own capture
-      // returns, as negative, and is subtracted.
-      further +=
-          (several ? align_up(samples[i][1]->warm_up_peak, allocator::kDriverUnit) : Bytes{0}) +
-          kSmallestGraph * rest;
+      further += std::max(second != nullptr ? second->free_drop : Bytes{0}, kSmallestGraph) * rest;
+    } else if (modes[i].mode == GraphMode::kFull && second != nullptr) {
+      // The second sample stands for all further ones. It may be negative, as its capture returns
+      // what the warm-up left cached, but counts as a driver's graph at least.
+      further += std::max(second->record_drop, kSmallestGraph) * rest - second->record_drop;
     }
   }
   return std::max(Bytes{0},
@@ -301,16 +288,10 @@ void GraphCapture::release() {
   captured_.clear();
   driver_exact_ = Bytes{0};
   stream_is_new_ = true;  // a later capture gets another stream
-  if (static_output_) {
-    memory_.free(*static_output_);
-    static_output_.reset();
-  }
   // PyTorch 2.14: with a graph goes the cuBLAS workspace of the stream it was captured on.
-  if (deployment_.rules.graphs_own_workspace) {
-    for (const CardMemory::Tensor& tensor : made_for_stream_) {
-      if (tensor.leaf == Leaf::kWorkspaceGemm) {
-        memory_.free(tensor);
-      }
+  for (const CardMemory::Tensor& tensor : made_for_stream_) {
+    if (tensor.leaf != Leaf::kWorkspaceGemm || deployment_.rules.graphs_own_workspace) {
+      memory_.free(tensor);
     }
   }
   made_for_stream_.clear();

@@ -83,7 +83,6 @@ class GraphCapture {
   bool capture(const CapturePrograms::Mode& mode, std::int64_t size);
   Bytes driver_of(const CapturePrograms::Mode& mode);
   bool warm_up(const opgraph::Program& program, std::int64_t size);
-  bool make_static_output(std::int64_t size);
   bool record(GraphMode mode, const opgraph::Program& program, std::int64_t size);
   [[nodiscard]] Bytes residual(std::size_t graphs) const;
 
@@ -93,7 +92,6 @@ class GraphCapture {
   const CaptureEffects* known_;
   bool from_memory_ = false;  // the last run was
   bool stream_is_new_ = true;
-  std::optional<CardMemory::Tensor> static_output_;
   std::vector<CardMemory::Tensor> made_for_stream_;  // by its first run, and kept
   std::vector<CapturedGraph> captured_;
   Bytes driver_exact_;  // of the graphs so far, before it is rounded to the driver's units

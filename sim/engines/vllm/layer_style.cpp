@@ -42,16 +42,29 @@ LayerStyle layer_style(std::string_view family, const Version& version) {
     style.residual = Residual::kPostNorm;
   } else if (among(family, kScaled)) {
     style.residual = Residual::kScaled;
+  } else if (family == "chatglm") {
+    style.residual = Residual::kNamed;
   } else if (family == "deepseek_v4") {
     style.residual = Residual::kStreams;
   }
-  // Recorded in 0.19, gone in 0.33; the release between is not known.
-  constexpr Version kLayersRewritten{0, 27, 0};
-  style.makes_attention_output = among(family, kOutputArguments) && version < kLayersRewritten;
-  if (among(family, kDeepseekLayers) && version < kLayersRewritten) {
+  // deepseek_v2.py and qwen3_next.py of each release read; Granite's recorded in 0.19, gone in
+  // 0.33.
+  constexpr Version kDeepseekRewritten{0, 25, 0};
+  constexpr Version kQwenRewritten{0, 26, 0};
+  style.makes_attention_output = among(family, kOutputArguments) && version < kQwenRewritten;
+  if (among(family, kDeepseekLayers) && version < kDeepseekRewritten) {
     style.clones_first_residual = true;
     style.keeps_attention_input = true;
   }
+  // qwen3_next.py, mamba/gdn_linear_attn.py and mamba/gdn/qwen_gdn_linear_attn.py of each release
+  // read.
+  constexpr Version kGateFused{0, 24, 0};
+  constexpr Version kOutputProjectionApart{0, 22, 0};
+  constexpr Version kNormReshapes{0, 31, 0};
+  style.fuses_query_gate = version >= kGateFused;
+  style.interleaves_states = family == "qwen3_next";
+  style.keeps_recurrent_output = version >= kOutputProjectionApart;
+  style.keeps_gate_copy = version < kNormReshapes;
   return style;
 }
 

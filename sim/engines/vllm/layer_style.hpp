@@ -16,6 +16,7 @@ enum class Residual : std::uint8_t {
   kSandwich,  // norms before and after each branch (Gemma 2 and 3)
   kPostNorm,  // norm after each branch, plain additions (OLMo 2 and 3)
   kScaled,    // norm before, multiplied additions (Granite, MiniCPM)
+  kNamed,     // plain norms and additions, each result under a name of its own (ChatGLM)
   kStreams,   // several streams, mixed before and after each branch (DeepSeek V4)
 };
 
@@ -33,6 +34,16 @@ struct LayerStyle {
   bool makes_attention_output = false;
   // The attention call's keyword arguments live to the end of the layer.
   bool keeps_attention_input = false;
+  // Norms of queries and keys and the split off gate are one kernel; the product with the gate has
+  // its sigmoid beside it.
+  bool fuses_query_gate = false;
+  // A delta net's projection alternates its parts by head: they are copied into order (Qwen3-Next).
+  bool interleaves_states = false;
+  // The layer names what the delta net wrote until the output projection is done; else its norm
+  // takes the name.
+  bool keeps_recurrent_output = false;
+  // The copy of the gate that the delta net's norm reads lives as long.
+  bool keeps_gate_copy = true;
 };
 
 LayerStyle layer_style(std::string_view family, const Version& version);

@@ -42,6 +42,9 @@ std::optional<Leaf> run_program(const opgraph::Program& program, const opgraph::
     for (const opgraph::TensorId id : step.freed) {
       memory.free(live[index_of(id)]);
     }
+    if (graph.info(op).empties_cache) {
+      memory.empty_cache();
+    }
   }
   return std::nullopt;
 }

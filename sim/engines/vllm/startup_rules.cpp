@@ -68,6 +68,7 @@ StartupRules read_rules(const Version& version) {
                               {"mamba2", PrefillCheckpoints::kMamba2},
                               {"mamba2_and_delta_net", PrefillCheckpoints::kMamba2AndDeltaNet}});
   rules.delta_net_alignment = read.integer("delta_net_alignment");
+  rules.delta_net_warm_up = read.boolean("delta_net_warm_up");
   rules.keeps_every_state = read.boolean("keeps_every_state");
   rules.checks_state_blocks = read.boolean("checks_state_blocks");
   rules.state_kernel_block_is_current = read.boolean("state_kernel_block_is_current");

@@ -68,7 +68,9 @@ struct StartupRules {
   bool packs_by_tuples = false;           // a block of packed pages has as many of each size
   bool pads_pages = false;                // attention pages that do not divide the largest
   bool recurrent_prefix_caching = false;  // by default
-  bool unused_kv = false;                 // projections to keys and values that another layer makes
+  // A profile run tries each layer's delta net, then empties the cache.
+  bool delta_net_warm_up = false;
+  bool unused_kv = false;  // projections to keys and values that another layer makes
   // Kernels that leave a state inside a prefill: a block more a request.
   PrefillCheckpoints prefill_checkpoints = PrefillCheckpoints::kNone;
   std::int64_t delta_net_alignment = 0;  // tokens of a prefill checkpoint of FlashInfer's kernels

@@ -32,22 +32,34 @@ TensorId StepBuilder::qkv_attention(const LayerSpec& layer, TensorId input) {
   Variable q(graph_);
   Variable k(graph_);
   Variable gate(graph_);
-  q = graph_.view(op("split", {*qkv}), *qkv, "q");
-  if (gated) {
-    // Queries and gates alternate by head: both are copied out.
-    gate = apply("gate", {*qkv}, per_token("gate", "T x q x b", query));
-    q = apply("q", {*qkv}, per_token("q", "T x q x b", query));
-  }
-  if (attention.qk_norm) {
-    q = apply("q_norm", {*q}, per_token("normed q", "T x q x b", query));
-    time_norm(Norm::kQueries, *q);
-    k = apply("k_norm", {*qkv}, per_token("normed k", "T x kv x b", key));
-    time_norm(Norm::kKeys, *k);
+  const TensorInfo gate_info = per_token("gate", "T x q x b", query);
+  const bool fused = gated && style_.fuses_query_gate;
+  if (fused) {
+    const OpId norms = op("q_norm, k_norm and gate", {*qkv});
+    q = graph_.make(norms, per_token("normed q", "T x q x b", query));
+    k = graph_.make(norms, per_token("normed k", "T x kv x b", key));
+    gate = graph_.make(norms, gate_info);
+  } else {
+    q = graph_.view(op("split", {*qkv}), *qkv, "q");
+    if (gated) {
+      // Queries and gates alternate by head: both are copied out.
+      q = apply("q", {*qkv}, per_token("q", "T x q x b", query));
+      gate = apply("gate", {*qkv}, gate_info);
+    }
+    if (attention.qk_norm) {
+      q = apply("q_norm", {*q}, per_token("normed q", "T x q x b", query));
+      time_norm(Norm::kQueries, *q);
+      k = apply("k_norm", {*qkv}, per_token("normed k", "T x kv x b", key));
+      time_norm(Norm::kKeys, *k);
+    }
   }
   Variable out(graph_, attend(attention, {*q, *qkv}, query));
   if (gated) {
-    gate = apply("sigmoid", {*gate}, per_token("gate", "T x q x b", query));
-    out = apply("attention output x gate", {*out, *gate},
+    Variable open(graph_, apply("sigmoid", {*gate}, gate_info));
+    if (!fused) {
+      gate = *open;
+    }
+    out = apply("attention output x gate", {*out, *open},
                 per_token("gated output", "T x q x b", query));
   }
   const TensorId partial =
@@ -66,16 +78,30 @@ TensorId StepBuilder::recurrent(const AttentionSpec& attention, TensorId input) 
                      per_token("projected states", "T x (conv + values) x b", mixed + values)));
   Variable decay(graph_, linear("in_proj of decays", input, model_.hidden,
                                 per_token("decays", "T x 2 heads x b", 2 * local(state.heads))));
-  if (kind_.first_run && !delta_net_ran_ && deployment_.flashinfer_delta_net() &&
-      attention.kind == AttentionKind::kGatedDeltaNet) {
-    delta_net_ran_ = true;
-    const OpId warm_up = op("warm-up of delta net kernels", {*projected});
-    for (opgraph::TensorInfo& buffer : delta_net_buffers(deployment_, state)) {
-      graph_.make(warm_up, std::move(buffer));
+  const bool delta_net = attention.kind == AttentionKind::kGatedDeltaNet;
+  std::vector<TensorId> copies;  // named to the layer's end
+  if (delta_net && style_.interleaves_states) {
+    const OpId split = op("split states", {*projected});
+    const std::int64_t keys = (mixed - values) / 2;
+    for (const std::int64_t width : {values, values, keys, keys, mixed}) {
+      copies.push_back(graph_.make(split, per_token("states in order", "T x width x b", width)));
     }
   }
   Variable out(graph_, apply("recurrent output", {*projected, *decay},
                              per_token("recurrent output", "T x values x b", values)));
+  Variable argument(graph_);
+  Variable gate_copy(graph_);
+  if (delta_net) {
+    if (kind_.first_run) {
+      warm_up_delta_net(state, *projected);
+    }
+    if (style_.keeps_recurrent_output) {
+      argument = *out;
+    }
+    if (!style_.interleaves_states) {
+      gate_copy = apply("gate", {*projected}, per_token("gate", "T x values x b", values));
+    }
+  }
   if (attention.kind == AttentionKind::kMamba2 && state.groups > 1 && !compiled()) {
     // The fused norm knows one group only; else PyTorch's operators work in fp32 (mamba_mixer2.py).
     const OpId gate = op("norm of groups with gate", {input, *out, *projected});
@@ -86,9 +112,29 @@ TensorId StepBuilder::recurrent(const AttentionSpec& attention, TensorId input) 
   }
   out = apply("norm with gate", {*out, *projected},
               per_token("normed output", "T x values x b", values));
+  if (!style_.keeps_gate_copy) {
+    gate_copy.drop();
+  }
   const TensorId partial = linear("out_proj", *out, values,
                                   per_token("recurrent projection", "T x H x b", model_.hidden));
+  for (const TensorId copy : copies) {
+    graph_.hold_to_here(copy);
+  }
   return reduced("recurrent projection, reduced", partial);
+}
+
+// Each layer of a profile run tries its kernels on one chunk and empties the cache.
+void StepBuilder::warm_up_delta_net(const models::StateSpec& state, TensorId projected) {
+  const OpId warm_up = op("warm-up of delta net kernels", {projected});
+  if (!delta_net_ran_ && deployment_.flashinfer_delta_net()) {
+    delta_net_ran_ = true;
+    for (opgraph::TensorInfo& buffer : delta_net_buffers(deployment_, state)) {
+      graph_.make(warm_up, std::move(buffer));
+    }
+  }
+  if (deployment_.rules.delta_net_warm_up) {
+    graph_.set_empties_cache(warm_up);
+  }
 }
 
 TensorId StepBuilder::attend(const AttentionSpec& attention, const std::vector<TensorId>& reads,
@@ -140,15 +186,18 @@ TensorId StepBuilder::mla(const AttentionSpec& attention, TensorId input) {
   const std::int64_t query = heads * (sizes.nope_dim + sizes.rope_dim);
   Variable q(graph_);
   Variable latent(graph_);
+  Variable normed_q(graph_);
   if (sizes.q_lora_rank > 0) {
     latent = linear("fused_qkv_a_proj", input, model_.hidden,
                     per_token("q and kv latents", "T x (q_rank + kv_rank + rope) x b",
                               sizes.q_lora_rank + sizes.kv_lora_rank + sizes.rope_dim));
-    Variable normed(graph_,
-                    apply("q_a_layernorm", {*latent},
-                          per_token("normed q latent", "T x q_rank x b", sizes.q_lora_rank)));
-    q = linear("q_b_proj", *normed, sizes.q_lora_rank,
+    normed_q = apply("q_a_layernorm", {*latent},
+                     per_token("normed q latent", "T x q_rank x b", sizes.q_lora_rank));
+    q = linear("q_b_proj", *normed_q, sizes.q_lora_rank,
                per_token("q", "T x heads x (nope + rope) x b", query));
+    if (sizes.indexer_heads == 0) {
+      normed_q.drop();  // an indexer makes its queries of it as well
+    }
   } else {
     latent = linear(
         "kv_a_proj", input, model_.hidden,

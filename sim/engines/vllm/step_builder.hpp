@@ -42,7 +42,8 @@ class StepBuilder {
         element_(Bytes{models::bits_of(deployment.dtype) / 8}),
         hidden_(graph_),
         residual_(graph_),
-        made_workspace_(sparse_mla_buffers(deployment)) {}
+         embeddings_(graph_),
+         made_workspace_(sparse_mla_buffers(deployment)) {}
 
   OpGraph build() {
     first_hidden();
@@ -61,6 +62,9 @@ class StepBuilder {
     if (role_.last && kind_.sampling != Sampling::kNone) {
       sample();
     }
+    if (kind_.first_capture) {
+      make_static_output();
+    }
     hidden_.drop();
     residual_.drop();
     for (const TensorId tensor : received_) {
@@ -72,16 +76,17 @@ class StepBuilder {
  private:
   template <typename Pass>
   void for_layers(Pass pass) {
-    const LayerSpec* previous = nullptr;
-    int alike = 0;
-    for (int layer = layers_.begin; layer < layers_.end; ++layer) {
-      const LayerSpec& spec = model_.layer(layer);
-      alike = previous != nullptr && same_memory(*previous, spec) ? alike + 1 : 1;
-      previous = &spec;
-      if (alike <= kMostAlikeLayers) {
-        scope_ = "layer " + std::to_string(layer);
-        pass(spec);
+    for (int layer = layers_.begin; layer < layers_.end;) {
+      int alike = 1;
+      while (layer + alike < layers_.end &&
+             same_memory(model_.layer(layer + alike - 1), model_.layer(layer + alike))) {
+        ++alike;
       }
+      for (int i = 0; i < layers_that_tell(alike); ++i) {
+        scope_ = "layer " + std::to_string(layer + i);
+        pass(model_.layer(layer + i));
+      }
+      layer += alike;
     }
   }
 
@@ -132,18 +137,26 @@ class StepBuilder {
     return graph_.make(op(std::move(op_name), reads), std::move(out));
   }
 
-  // A linear layer; FP8 and INT8 ones quantise their input first. The first matrix product of the
-  // process makes cuBLAS' workspace.
+  // A linear layer. FP8 and INT8 ones quantise their input first and multiply with kernels of the
+  // engine's own.
   TensorId linear(std::string name, TensorId input, std::int64_t in_width, TensorInfo out) {
+    if (!quantises_activations(deployment_)) {
+      return linear_as_it_is(std::move(name), input, std::move(out), uses_cublas(deployment_));
+    }
     const OpId id = op(std::move(name), {input});
-    if (uses_cublas(deployment_)) {
+    graph_.make(id, per_token_bytes("quantised input", "T x K", Bytes{in_width},
+                                    Leaf::kRuntimeIntermediates));
+    return graph_.make(id, std::move(out));
+  }
+
+  // The first matrix product of the process makes cuBLAS' workspace, after its result.
+  TensorId linear_as_it_is(std::string name, TensorId input, TensorInfo out, bool cublas = true) {
+    const OpId id = op(std::move(name), {input});
+    const TensorId made = graph_.make(id, std::move(out));
+    if (cublas) {
       make_cublas_workspace(id);
     }
-    if (quantises_activations(deployment_)) {
-      graph_.make(id, per_token_bytes("quantised input", "T x K", Bytes{in_width},
-                                      Leaf::kRuntimeIntermediates));
-    }
-    return graph_.make(id, std::move(out));
+    return made;
   }
 
   void make_cublas_workspace(OpId id) {
@@ -171,6 +184,8 @@ class StepBuilder {
   void first_hidden();
   void pass_layer(const LayerSpec& layer);
   void finish_forward();
+  // The second runner copies the graphs' hidden states into one tensor of the largest size.
+  void make_static_output();
   // Norm with the residual added: in place, or as two new tensors.
   void add_and_norm(const char* name, Variable& hidden, Variable& residual);
   void eager_layer(const LayerSpec& layer);
@@ -184,6 +199,7 @@ class StepBuilder {
   TensorId qkv_attention(const LayerSpec& layer, TensorId input);
   // A recurrent layer: what its projections make for each token, and its output.
   TensorId recurrent(const AttentionSpec& attention, TensorId input);
+  void warm_up_delta_net(const models::StateSpec& state, TensorId projected);
   // The attention kernel with its output and softmax statistics.
   TensorId attend(const AttentionSpec& attention, const std::vector<TensorId>& reads,
                   std::int64_t width);
@@ -262,6 +278,7 @@ class StepBuilder {
   std::string scope_;
   Variable hidden_;
   Variable residual_;
+  Variable embeddings_;  // where the model's function names them to its end
   bool cublas_made_ = false;
   bool delta_net_ran_ = false;
   std::array<bool, 4> norms_timed_{};

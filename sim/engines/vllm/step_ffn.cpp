@@ -63,9 +63,10 @@ void StepBuilder::time_kernel(const std::vector<TensorId>& beside) {
 }
 
 TensorId StepBuilder::moe(const FfnSpec& spec, TensorId input) {
-  Variable logits(graph_, linear("gate", input, model_.hidden,
-                                 per_token("router logits", "T x E x b", spec.experts,
-                                           Leaf::kRuntimeIntermediates)));
+  // Routers are not quantised.
+  Variable logits(graph_, linear_as_it_is("gate", input,
+                                          per_token("router logits", "T x E x b", spec.experts,
+                                                    Leaf::kRuntimeIntermediates)));
   Variable shared(graph_);
   if (spec.shared_width > 0) {
     const bool whole = deployment_.exchanges_tokens();

@@ -36,6 +36,9 @@ void StepBuilder::first_hidden() {
   }
   if (role_.first) {
     hidden_ = apply("embedding", {}, per_token("embeddings", "T x H x b", model_.hidden));
+    if (!compiled() && style_.residual == Residual::kNamed) {
+      embeddings_ = *hidden_;
+    }
     return;
   }
   // Made once, as large as the largest batch.
@@ -73,6 +76,7 @@ void StepBuilder::finish_forward() {
   scope_ = "model";
   join_streams();
   if (!role_.last) {
+    embeddings_.drop();
     return;  // hidden states and residual go to the next stage
   }
   std::vector<TensorId> terms = {*hidden_};
@@ -84,9 +88,24 @@ void StepBuilder::finish_forward() {
   if (style_.norms_in_place && !residual_.empty()) {
     hidden_ = graph_.view(norm, *hidden_, "hidden states");
   } else {
+    Variable sum(graph_);
+    if (!residual_.empty()) {
+      sum = graph_.make(norm, per_token("residual", "T x H x b", model_.hidden));
+    }
     hidden_ = graph_.make(norm, per_token("hidden states", "T x H x b", model_.hidden));
   }
   residual_.drop();
+  embeddings_.drop();
+}
+
+void StepBuilder::make_static_output() {
+  std::vector<TensorId> reads;
+  if (!hidden_.empty()) {
+    reads.push_back(*hidden_);
+  }
+  TensorInfo output = per_token("graphs' output", "T x H x b", model_.hidden, Leaf::kGraphStaticIo);
+  output.kept = true;
+  apply("copy out", reads, std::move(output));
 }
 
 void StepBuilder::add_and_norm(const char* name, Variable& hidden, Variable& residual) {
@@ -179,6 +198,20 @@ void StepBuilder::eager_layer(const LayerSpec& layer) {
                      per_token("hidden states", "T x H x b", model_.hidden));
       residual.drop();
       break;
+    case Residual::kNamed: {
+      Variable normed(graph_, apply("input_layernorm", {*hidden},
+                                    per_token("normed", "T x H x b", model_.hidden)));
+      Variable attended(graph_, attention(layer, *normed));
+      residual =
+          apply("add", {*attended, *hidden}, per_token("residual", "T x H x b", model_.hidden));
+      normed = apply("post_attention_layernorm", {*residual},
+                     per_token("normed", "T x H x b", model_.hidden));
+      hidden = ffn(layer, *normed);
+      hidden = apply("add", {*hidden, *residual},
+                     per_token("hidden states", "T x H x b", model_.hidden));
+      residual.drop();
+      break;
+    }
     case Residual::kStreams:
       break;  // streams_layer()
   }
@@ -199,24 +232,44 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
   const std::int64_t key = mla ? 0 : local_kv_heads(attention) * attention.head_dim;
   const std::int64_t out_width = mla ? heads * attention.mla.v_dim : query;
 
-  // Up to the attention: what the kernel reads and the buffer it writes. The sum takes the place
-  // of the newer of its terms.
+  // Up to the attention: what the kernel reads and the buffer it writes.
   std::vector<TensorId> terms = {*hidden_};
   if (!residual_.empty()) {
     terms.push_back(*residual_);
   }
-  // What came from the stage before is a graph's input and stays as it is.
-  const bool received = !received_.empty() && *hidden_ == received_.front();
   const bool embeds = residual_.empty();
   const OpId first_norm = op(embeds ? "norm" : "add and norm", terms);
-  const TensorId sum_so_far =
-      received ? graph_.make(first_norm, per_token("residual", "T x H x b", model_.hidden))
-               : graph_.view(first_norm, *hidden_, "residual");
-  Variable residual(graph_, sum_so_far);
+  // The embedding is the residual; else the sum is new, made before or after its norm.
+  constexpr Version kSumFirst{2, 14, 0};
+  const bool sum_first = deployment_.rules.torch >= kSumFirst;
+  const TensorInfo sum_info = per_token("residual", "T x H x b", model_.hidden);
+  Variable residual(graph_);
+  if (embeds) {
+    residual = graph_.view(first_norm, *hidden_, "residual");
+  } else {
+    if (style_.residual == Residual::kSandwich) {
+      graph_.make(first_norm, per_token_bytes("sum in fp32", "T x H x 4", Bytes{4} * model_.hidden,
+                                              Leaf::kRuntimeIntermediates));
+    }
+    if (sum_first) {
+      residual = graph_.make(first_norm, sum_info);
+    }
+  }
   const TensorId normed_input =
       graph_.make(first_norm, per_token("normed", "T x H x b", model_.hidden));
+  if (residual.empty()) {
+    residual = graph_.make(first_norm, sum_info);
+  }
   if (!embeds) {  // with the embedding it is one kernel that has one shape only
     make_timing_buffer({normed_input, *residual});
+  }
+  // A buffer that is free by then and as large is taken again. What came from the stage before is
+  // a graph's input and stays as it is.
+  const bool received = !received_.empty() && *hidden_ == received_.front();
+  const bool alike = out_width == model_.hidden;
+  Variable out(graph_);
+  if (alike && !embeds && !received) {
+    out = graph_.view(op("attention output", {*hidden_}), *hidden_, "attention output");
   }
   hidden_.drop();
   residual_.drop();
@@ -243,12 +296,16 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
   Variable rotated_k(graph_);
   if (!mla && !recurrent) {
     const OpId rotate = op("rotary embedding", {*inputs});
-    rotated_q = graph_.make(rotate, per_token("rotated q", "T x q x b", query));
     rotated_k = graph_.make(rotate, per_token("rotated k", "T x kv x b", key));
+    rotated_q = query == model_.hidden && (!embeds || sum_first)
+                    ? graph_.view(rotate, normed_input, "rotated q")
+                    : graph_.make(rotate, per_token("rotated q", "T x q x b", query));
     make_timing_buffer({*inputs, *rotated_q, *rotated_k});
   }
-  Variable out(graph_, apply("attention output", {*inputs},
-                             per_token("attention output", "T x q x b", out_width)));
+  if (out.empty()) {
+    out =
+        apply("attention output", {*inputs}, per_token("attention output", "T x q x b", out_width));
+  }
   previous_piece_end();
   if (mla) {
     mla_kernel(attention, *out);

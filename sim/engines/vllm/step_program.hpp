@@ -52,11 +52,16 @@ struct StepKind {
   bool first_run = false;
   // cuBLAS makes its workspace for this stream.
   bool first_on_stream = false;
+  // Graphs' results are copied out: the buffer for it is made now.
+  bool first_capture = false;
 };
 
-// A run of more alike layers than this repeats what the layers before did to memory, so that
-// programs leave out the rest.
+// A run of more alike layers than this repeats what the layers before did to memory: each takes the
+// places that the second before it had, so that programs leave out pairs.
 inline constexpr int kMostAlikeLayers = 6;
+constexpr int layers_that_tell(int alike) {
+  return alike <= kMostAlikeLayers ? alike : kMostAlikeLayers + (alike - kMostAlikeLayers) % 2;
+}
 
 opgraph::OpGraph step_graph(const Deployment& deployment, int stage, StepKind kind);
 

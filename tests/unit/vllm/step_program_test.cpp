@@ -40,15 +40,26 @@ TEST(StepProgram, EagerQwenHoldsOneHiddenMore) {
             Bytes{std::int64_t{8192} * 2 * (3 * 12288 + 4 * 4096)});
 }
 
+// A delta net of Qwen3-Next, whose projection alternates by head: q, k, v, z (12288 wide), copies
+// of v, z, q and k, the three joined (8192), its output and the normed one, decays of 2 x 32; five
+// hidden sizes (residual, its predecessor, the layer before, normed, the attention's buffer).
+// Recorded: 1679818752 B beside the experts' workspace.
+TEST(StepProgram, DeltaNetsCopyTheirPartsIntoOrder) {
+  const Deployment next = deployment("Qwen/Qwen3-Next-80B-A3B-Instruct --enforce-eager");
+  constexpr std::int64_t kWidth = 12288 + 2 * 4096 + 2 * 2048 + 8192 + 2 * 4096 + 2 * 32 + 5 * 2048;
+  EXPECT_EQ(forward_peak(next, 16384, Execution::kEager), Bytes{std::int64_t{16384} * 2 * kWidth});
+}
+
 // Compiled: gate_up, activation, attention output, residual in and out. Under tensor parallelism
-// width and attention output are a rank's, hidden sizes whole: there the sum over the ranks is the
-// highest (activation, attention output, residual in and out, the rank's part and the sum).
+// width and attention output are a rank's, hidden sizes whole: there the next layer's norm is the
+// highest (attention output, residual in, the sum with the attention, the MLP's sum, the new
+// residual and its norm).
 TEST(StepProgram, CompiledPiecesHoldTheirInputs) {
   EXPECT_EQ(forward_peak(deployment("Qwen/Qwen3-8B"), 8192, Execution::kCompiled),
             Bytes{std::int64_t{8192} * 2 * (3 * 12288 + 3 * 4096)});
   EXPECT_EQ(forward_peak(deployment("meta-llama/Llama-3.3-70B-Instruct -tp 4 --max-model-len 8192"),
                          8192, Execution::kCompiled),
-            Bytes{std::int64_t{8192} * 2 * (28672 / 4 + 2048 + 4 * 8192)});
+            Bytes{std::int64_t{8192} * 2 * (2048 + 5 * 8192)});
 }
 
 // u = R x V x 4: logits 0.5, fp32 1, probabilities 1, noise 1; T x H and 2 x R x H of hidden
