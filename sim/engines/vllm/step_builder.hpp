@@ -42,8 +42,8 @@ class StepBuilder {
         element_(Bytes{models::bits_of(deployment.dtype) / 8}),
         hidden_(graph_),
         residual_(graph_),
-         embeddings_(graph_),
-         made_workspace_(sparse_mla_buffers(deployment)) {}
+        embeddings_(graph_),
+        made_workspace_(sparse_mla_buffers(deployment)) {}
 
   OpGraph build() {
     first_hidden();
