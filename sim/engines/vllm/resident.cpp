@@ -348,10 +348,10 @@ std::vector<opgraph::LiveTensor> sampling_states(const Deployment& deployment, S
                24 * (deployment.max_num_batched_tokens.count() + 1));
   }
   if (deployment.takes_embeddings() && role.first) {
-    states.add("inputs_embeds", "T x H x b",
-               detail::checked_mul(deployment.max_num_batched_tokens.count(),
-                                   deployment.model->hidden) *
-                   element_bytes(deployment));
+    states.add(
+        "inputs_embeds", "T x H x b",
+        detail::checked_mul(deployment.max_num_batched_tokens.count(), deployment.model->hidden) *
+            element_bytes(deployment));
   }
   if (!role.last) {
     return states.take();
