@@ -14,6 +14,10 @@ namespace {
 constexpr auto kCaptureStream = allocator::StreamId{1};
 constexpr Bytes kSmallestGraph = kMiB;  // what the engine counts at least per graph
 constexpr std::size_t kTrialSizes = 2;
+// FlashAttention 3 splits the keys of no more sequences in a batch: the kernel that prepares splits
+// takes 32 x 31 (hopper/flash_api.cpp; a recorded capture of gpt-oss-20b at 1024 and 1008 has
+// none).
+constexpr std::int64_t kMostSplitSequences = 992;
 
 opgraph::Program capture_program(const Deployment& deployment, int stage, AttentionRun attention,
                                  bool first_on_stream) {
@@ -26,9 +30,19 @@ opgraph::Program capture_program(const Deployment& deployment, int stage, Attent
                                       .first_capture = first_on_stream && deployment.runner_v2}));
 }
 
+std::int64_t largest_sequences(const Deployment& deployment) {
+  const std::vector<std::int64_t>& sizes = deployment.capture_sizes;
+  return sizes.empty()
+             ? 0
+             : std::min(*std::max_element(sizes.begin(), sizes.end()), deployment.max_num_seqs);
+}
+
 // The first runner captures pieces without attention; the second runs it beside them.
-AttentionRun beside_pieces(const Deployment& deployment) {
-  return deployment.runner_v2 ? AttentionRun::kSplits : AttentionRun::kSkipped;
+AttentionRun beside_pieces(const Deployment& deployment, std::int64_t sequences = 0) {
+  if (!deployment.runner_v2) {
+    return AttentionRun::kSkipped;
+  }
+  return sequences > kMostSplitSequences ? AttentionRun::kWhole : AttentionRun::kSplits;
 }
 
 std::vector<std::int64_t> descending(std::vector<std::int64_t> sizes) {
@@ -79,8 +93,14 @@ std::string_view name_of(GraphMode mode) {
 }
 
 CapturePrograms::CapturePrograms(const Deployment& deployment, int stage)
-    : first_(capture_program(deployment, stage, beside_pieces(deployment), true)),
-      piecewise_(capture_program(deployment, stage, beside_pieces(deployment), false)) {
+    : first_(capture_program(deployment, stage,
+                             beside_pieces(deployment, largest_sequences(deployment)), true)),
+      piecewise_(capture_program(deployment, stage, beside_pieces(deployment), false)),
+      decode_tokens_(deployment.decode_tokens()),
+      most_sequences_(deployment.max_num_seqs) {
+  if (largest_sequences(deployment) > kMostSplitSequences) {
+    whole_.emplace(capture_program(deployment, stage, AttentionRun::kWhole, false));
+  }
   if (beside_pieces(deployment) != AttentionRun::kSplits) {
     full_.emplace(capture_program(deployment, stage, AttentionRun::kSplits, false));
   }
@@ -96,9 +116,19 @@ CapturePrograms::CapturePrograms(const Deployment& deployment, int stage)
   }
 }
 
+const opgraph::Program& CapturePrograms::of(GraphMode mode, std::int64_t size) const {
+  const bool full = mode == GraphMode::kFull;
+  const std::int64_t sequences = full ? size / decode_tokens_ : std::min(size, most_sequences_);
+  if (whole_ && sequences > kMostSplitSequences && (full || !full_)) {
+    return *whole_;
+  }
+  return full && full_ ? *full_ : piecewise_;
+}
+
 std::uint64_t CapturePrograms::digest() const {
   Digest digest;
-  for (const opgraph::Program* program : {&first_, &piecewise_, full_ ? &*full_ : &piecewise_}) {
+  for (const opgraph::Program* program :
+       {&first_, &piecewise_, full_ ? &*full_ : &piecewise_, whole_ ? &*whole_ : &piecewise_}) {
     digest.add_word(program->digest());
   }
   for (const Mode& mode : modes_) {
@@ -180,7 +210,7 @@ bool GraphCapture::capture(const CapturePrograms::Mode& mode, std::int64_t size)
   const Bytes pool_before = memory_.ledger().at(Leaf::kGraphPool, Backing::kPrivatePool);
   const Bytes allocated_before = memory_.torch().stats().allocated;
   memory_.torch().reset_peaks();
-  const opgraph::Program& program = programs_.of(mode.mode);
+  const opgraph::Program& program = programs_.of(mode.mode, size);
   CapturedGraph graph{name_of(mode.mode), size, {}, driver_of(mode), {}, {}};
   if (!warm_up(stream_is_new_ ? programs_.first() : program, size)) {
     return false;

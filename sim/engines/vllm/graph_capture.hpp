@@ -32,16 +32,17 @@ class CapturePrograms {
   [[nodiscard]] const std::vector<Mode>& modes() const { return modes_; }
   // The first run on a stream makes the stream's cuBLAS workspace.
   [[nodiscard]] const opgraph::Program& first() const { return first_; }
-  [[nodiscard]] const opgraph::Program& of(GraphMode mode) const {
-    return mode == GraphMode::kFull && full_ ? *full_ : piecewise_;
-  }
+  [[nodiscard]] const opgraph::Program& of(GraphMode mode, std::int64_t size) const;
   // Of all that decides what captures take.
   [[nodiscard]] std::uint64_t digest() const;
 
  private:
   opgraph::Program first_;
   opgraph::Program piecewise_;
-  std::optional<opgraph::Program> full_;  // none: the same as beside pieces
+  std::optional<opgraph::Program> full_;   // none: the same as beside pieces
+  std::optional<opgraph::Program> whole_;  // where some batch is too large to split keys
+  std::int64_t decode_tokens_;
+  std::int64_t most_sequences_;
   std::vector<Mode> modes_;
 };
 

@@ -223,7 +223,9 @@ void StepBuilder::mla_kernel(const AttentionSpec& attention, TensorId out) {
   const models::MlaSpec& sizes = attention.mla;
   const std::int64_t heads = local(attention.heads);
   const std::int64_t up = heads * (sizes.nope_dim + sizes.v_dim);
-  if (kind_.attention == AttentionRun::kSplits && splits_keys(deployment_)) {
+  const bool decodes =
+      kind_.attention == AttentionRun::kSplits || kind_.attention == AttentionRun::kWhole;
+  if (decodes && splits_keys(deployment_)) {
     // Decodes: queries absorbed into the latent space, one latent output a head.
     const OpId absorb = kernel_op("absorb q", {out});
     Variable absorbed(graph_, graph_.make(absorb, per_token("absorbed q", "T x heads x kv_rank x b",

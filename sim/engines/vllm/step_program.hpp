@@ -42,6 +42,7 @@ enum class AttentionRun : std::uint8_t {
   kSkipped,  // no metadata: a dummy run
   kRuns,
   kSplits,  // with a fixed number of key splits, as full graphs need it
+  kWhole,   // the same of more sequences than the kernel splits keys for
 };
 
 struct StepKind {
