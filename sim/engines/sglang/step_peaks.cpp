@@ -10,7 +10,7 @@ namespace {
 using models::AttentionKind;
 using opgraph::Affine;
 
-constexpr std::int64_t kFloatBytes = 4;
+constexpr std::int64_t kBytesAFloat = 4;
 constexpr const char* kSplitsFlag = "triton-attention-num-kv-splits";
 constexpr std::int64_t kUsualSplits = 8;
 
@@ -54,12 +54,12 @@ StepPeaks::StepPeaks(const Deployment& deployment, int stage)
     const std::int64_t width = heads * (mla ? attention.mla.v_dim : attention.v_head_dim);
     // Latent attention writes its heads twice (recorded).
     attention_output_ = std::max(attention_output_, element * width * (mla ? 2 : 1));
-    attention_statistics_ = std::max(attention_statistics_, Bytes{kFloatBytes * heads});
+    attention_statistics_ = std::max(attention_statistics_, Bytes{kBytesAFloat * heads});
     attention_partials_ =
-        std::max(attention_partials_, Bytes{kFloatBytes * splits * (width + heads)});
+        std::max(attention_partials_, Bytes{kBytesAFloat * splits * (width + heads)});
   }
   const std::int64_t vocabulary = deployment.model->vocabulary;
-  logits_row_ = Bytes{kFloatBytes} * vocabulary;
+  logits_row_ = Bytes{kBytesAFloat} * vocabulary;
   if (const int ranks = deployment.head_tp(); ranks > 1) {
     gathered_row_ = element * (2 * vocabulary + div_ceil(vocabulary, ranks));
   }
