@@ -176,6 +176,10 @@ struct FfnSpec {
   std::int64_t shared_width = 0;
   std::int64_t latent = 0;  // what routed experts see, where it is not the hidden size; 0: is
   bool gated = true;
+
+  [[nodiscard]] std::int64_t expert_input(std::int64_t hidden) const {
+    return latent > 0 ? latent : hidden;
+  }
 };
 
 struct LayerSpec {

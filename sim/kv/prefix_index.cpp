@@ -1,8 +1,10 @@
 #include "sim/kv/prefix_index.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/core/error.hpp"
+#include "sim/kv/inner_keys.hpp"
 
 namespace oomcast::kv {
 
@@ -298,11 +300,7 @@ void PrefixIndex::check() const {
     }
   }
   OOMCAST_CHECK(listed == hashed, "{} keys are indexed, blocks have {}", listed, hashed);
-  std::sort(inner.begin(), inner.end());
-  OOMCAST_CHECK(std::adjacent_find(inner.begin(), inner.end()) == inner.end() &&
-                    std::none_of(inner.begin(), inner.end(),
-                                 [this](BlockKey key) { return heads_.contains(key); }),
-                "a key inside of a run is indexed twice");
+  check_inner_keys(std::move(inner), heads_);
 }
 
 }  // namespace oomcast::kv

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <iterator>
+#include <utility>
 
 #include "sim/core/error.hpp"
+#include "sim/kv/inner_keys.hpp"
 
 namespace oomcast::kv {
 
@@ -470,11 +472,7 @@ void SpanPool::check() const {
     }
   }
   OOMCAST_CHECK(linked == keyed, "{} spans are known by a key, {} have one", linked, keyed);
-  std::sort(inner.begin(), inner.end());
-  OOMCAST_CHECK(std::adjacent_find(inner.begin(), inner.end()) == inner.end() &&
-                    std::none_of(inner.begin(), inner.end(),
-                                 [this](BlockKey key) { return heads_.contains(key); }),
-                "a key inside of a span is known twice");
+  check_inner_keys(std::move(inner), heads_);
 }
 
 }  // namespace oomcast::kv

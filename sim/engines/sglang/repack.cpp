@@ -156,7 +156,7 @@ Bytes reordered_scales(const Deployment& deployment, int stage, const TensorByte
   const models::ShardPlan plan = deployment.shard(stage);
   const models::FfnSpec& ffn = deployment.model->layer(scale.layer).ffn;
   const std::int64_t width = div_ceil(ffn.expert_width, plan.expert_tp.value_or(plan.tp));
-  const std::int64_t seen = ffn.latent > 0 ? ffn.latent : deployment.model->hidden;
+  const std::int64_t seen = ffn.expert_input(deployment.model->hidden);
   const std::int64_t rows = up ? width * (ffn.gated ? 2 : 1) : seen;
   const std::int64_t columns = (up ? seen : width) / kGroup;
   if (rows == 0 || columns == 0) {

@@ -466,7 +466,7 @@ void StepBuilder::expert_caches(const FfnSpec& ffn, const std::vector<TensorId>&
   const std::int64_t chosen = ffn.experts_per_token + (fused_shared ? 1 : 0);
   const std::int64_t width = deployment_.ep > 1 ? ffn.expert_width : per_rank(ffn.expert_width);
   const std::int64_t gates = ffn.gated ? 2 : 1;
-  const std::int64_t inner = ffn.latent > 0 ? ffn.latent : model_.hidden;
+  const std::int64_t inner = ffn.expert_input(model_.hidden);
   const std::int64_t stored = ffn.experts + (fused_shared ? 1 : 0);
   const Bytes padding = element_ * (kind_.expert_padding * (stored + 1));
   const auto cache = [&](const char* name, const char* formula, std::int64_t columns, Bytes pad) {

@@ -7,6 +7,7 @@
 #include "sim/core/error.hpp"
 #include "sim/engines/startup_tag.hpp"
 #include "sim/engines/vllm/program_run.hpp"
+#include "sim/engines/vllm/resident.hpp"
 
 namespace oomcast::vllm {
 namespace {
@@ -30,19 +31,21 @@ opgraph::Program capture_program(const Deployment& deployment, int stage, Attent
                                       .first_capture = first_on_stream && deployment.runner_v2}));
 }
 
-std::int64_t largest_sequences(const Deployment& deployment) {
+// Whether the largest captures, which come first, have more.
+bool has_whole(const Deployment& deployment) {
   const std::vector<std::int64_t>& sizes = deployment.capture_sizes;
-  return sizes.empty()
-             ? 0
-             : std::min(*std::max_element(sizes.begin(), sizes.end()), deployment.max_num_seqs);
+  return splits_keys(deployment) && deployment.max_num_seqs > kMostSplitSequences &&
+         std::any_of(sizes.begin(), sizes.end(),
+                     [](std::int64_t size) { return size > kMostSplitSequences; });
 }
 
 // The first runner captures pieces without attention; the second runs it beside them.
-AttentionRun beside_pieces(const Deployment& deployment, std::int64_t sequences = 0) {
-  if (!deployment.runner_v2) {
-    return AttentionRun::kSkipped;
-  }
-  return sequences > kMostSplitSequences ? AttentionRun::kWhole : AttentionRun::kSplits;
+AttentionRun beside_pieces(const Deployment& deployment) {
+  return deployment.runner_v2 ? AttentionRun::kSplits : AttentionRun::kSkipped;
+}
+AttentionRun beside_first_pieces(const Deployment& deployment) {
+  return deployment.runner_v2 && has_whole(deployment) ? AttentionRun::kWhole
+                                                       : beside_pieces(deployment);
 }
 
 std::vector<std::int64_t> descending(std::vector<std::int64_t> sizes) {
@@ -93,12 +96,11 @@ std::string_view name_of(GraphMode mode) {
 }
 
 CapturePrograms::CapturePrograms(const Deployment& deployment, int stage)
-    : first_(capture_program(deployment, stage,
-                             beside_pieces(deployment, largest_sequences(deployment)), true)),
+    : first_(capture_program(deployment, stage, beside_first_pieces(deployment), true)),
       piecewise_(capture_program(deployment, stage, beside_pieces(deployment), false)),
       decode_tokens_(deployment.decode_tokens()),
       most_sequences_(deployment.max_num_seqs) {
-  if (largest_sequences(deployment) > kMostSplitSequences) {
+  if (has_whole(deployment)) {
     whole_.emplace(capture_program(deployment, stage, AttentionRun::kWhole, false));
   }
   if (beside_pieces(deployment) != AttentionRun::kSplits) {

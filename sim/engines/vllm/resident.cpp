@@ -141,8 +141,8 @@ Bytes expert_workspace(const Deployment& deployment, const FfnSpec& ffn, Tokens 
   shape.experts_per_token = ffn.experts_per_token;
   shape.experts = ffn.experts + deployment.redundant_experts;
   shape.local_experts = div_ceil(shape.experts, deployment.ep);
-  shape.hidden = ffn.latent > 0 ? ffn.latent : deployment.model->hidden;
-  shape.width = deployment.ep > 1 ? ffn.expert_width : div_ceil(ffn.expert_width, deployment.tp);
+  shape.hidden = ffn.expert_input(deployment.model->hidden);
+  shape.width = local_expert_width(deployment, ffn);
   shape.gated = ffn.gated;
   shape.element_bytes = element_bytes(deployment);
   if (exchange.kind == Exchange::kBatched) {
@@ -274,6 +274,10 @@ bool quantises_activations(const Deployment& deployment) {
          (quantization->method == "modelopt" && quantization->format == "FP8") ||
          (quantization->method == "compressed-tensors" && quantization->weight_bits == 8 &&
           quantization->format != "pack-quantized");
+}
+
+std::int64_t local_expert_width(const Deployment& deployment, const models::FfnSpec& ffn) {
+  return deployment.ep > 1 ? ffn.expert_width : div_ceil(ffn.expert_width, deployment.tp);
 }
 
 bool splits_keys(const Deployment& deployment) {

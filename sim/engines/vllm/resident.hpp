@@ -50,6 +50,9 @@ Bytes indexer_logits(const Deployment& deployment);
 std::vector<opgraph::TensorInfo> delta_net_buffers(const Deployment& deployment,
                                                    const models::StateSpec& state);
 
+// Of one expert on a rank: whole where experts are spread over ranks.
+std::int64_t local_expert_width(const Deployment& deployment, const models::FfnSpec& ffn);
+
 // Whether the layers' matrix products go through cuBLAS; packed integer weights have own kernels.
 bool uses_cublas(const Deployment& deployment);
 

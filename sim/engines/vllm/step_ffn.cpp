@@ -140,8 +140,8 @@ TensorId StepBuilder::trtllm_experts(OpId id, const FfnSpec& spec) {
   constexpr std::int64_t kFp4Group = 16;
   constexpr std::int64_t kFp8Group = 128;
   constexpr std::int64_t kScaleBytes = 4;
-  const std::int64_t width = deployment_.ep > 1 ? spec.expert_width : local(spec.expert_width);
-  const std::int64_t hidden = spec.latent > 0 ? spec.latent : model_.hidden;
+  const std::int64_t width = local_expert_width(deployment_, spec);
+  const std::int64_t hidden = spec.expert_input(model_.hidden);
   const auto& quantization = model_.quantization;
   const bool by_blocks = quantization && quantization->method != "mxfp4";
   Bytes first = element_ * width;
@@ -172,9 +172,8 @@ TensorId StepBuilder::experts(const FfnSpec& spec, const std::vector<TensorId>& 
   if (exchange.kind == Exchange::kNone &&
       expert_kernel(deployment_) == kernels::ExpertKernel::kGptOssTriton) {
     // One call from router to sum (triton_kernel_moe_forward): nothing outlives it.
-    const std::int64_t width =
-        align_up(deployment_.ep > 1 ? spec.expert_width : local(spec.expert_width),
-                 deployment_.shard(0).fp4_experts.width_multiple);
+    const std::int64_t width = align_up(local_expert_width(deployment_, spec),
+                                        deployment_.shard(0).fp4_experts.width_multiple);
     const TensorId out = graph_.make(id, per_token("experts' output", "T x H x b", model_.hidden));
     graph_.make(id, per_token("activated experts", "T x k x I x b", spec.experts_per_token * width,
                               Leaf::kRuntimeIntermediates));
@@ -189,7 +188,7 @@ TensorId StepBuilder::experts(const FfnSpec& spec, const std::vector<TensorId>& 
   if (exchange.kind == Exchange::kNone &&
       expert_kernel(deployment_) == kernels::ExpertKernel::kFlashInferCutlass) {
     // As kernels::cutlass_experts() has them, without scales and offsets.
-    const std::int64_t width = deployment_.ep > 1 ? spec.expert_width : local(spec.expert_width);
+    const std::int64_t width = local_expert_width(deployment_, spec);
     graph_.make(id, per_token("permuted input", "T x k x H x b",
                               spec.experts_per_token * model_.hidden, Leaf::kWorkspaceMoe));
     graph_.make(id, per_token("first product", "T x k x max(2I, H) x b",
