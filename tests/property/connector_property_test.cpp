@@ -192,6 +192,9 @@ class ConnectorCase : private RandomCase {
       connector.offload_prompt_only = chance(50);
       connector.bytes_per_token = Bytes{32};
       connector.sync_load_budget = Bytes{chance(30) ? number(1, 4096) : 0};
+      connector.stores_end_with_request = chance(30);
+      connector.skips_unsampled_chunks = connector.stores_end_with_request && chance(50);
+      config_.rules.transfers_queue_first = chance(70);
     }
     config_.connector = connector;
   }

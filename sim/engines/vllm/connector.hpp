@@ -49,6 +49,13 @@ struct ConnectorConfig {
   bool offload_prompt_only = true;
   Bytes sync_load_budget;  // a step; loads within it run before the step
   Bytes bytes_per_token;   // in each group; weighs loads against that budget
+  // 0.14 to 0.20 (offloading_connector.py, request_finished): what a request stored can be loaded
+  // once it has ended or is preempted, and its blocks stay until a worker that was told of its end
+  // has stored all; a chunk still being written counts as absent.
+  bool stores_end_with_request = false;
+  // 0.14 and 0.15 (_get_reqs_to_store): a chunk whose last token is not sampled yet when its step
+  // is planned, as with asynchronous scheduling, is passed over for good.
+  bool skips_unsampled_chunks = false;
 };
 
 // A request's kv_transfer_params.
@@ -104,7 +111,9 @@ struct StepTransfers {
   std::vector<Receive> receives;
   std::vector<RequestId> notifies;  // nothing to pull: the other side may free its blocks
   std::vector<Save> saves;
-  std::vector<RequestId> sends;  // offered from now on, until fetched or the lease ends
+  // Offered from now on, until fetched or the lease ends; of a host tier with
+  // stores_end_with_request: ended, sent when their stores are over.
+  std::vector<RequestId> sends;
   std::vector<LoadJob> loads;
   std::vector<StoreJob> stores;
   std::vector<JobId> flushes;  // must be over before the step runs, ascending

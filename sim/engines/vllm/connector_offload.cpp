@@ -77,7 +77,7 @@ KvConnector::Match OffloadingConnector::match(Request& request, std::int64_t loc
   for (GroupState& group : known.groups) {
     group.forget_blocks();
   }
-  if (!known.jobs.empty()) {
+  if (!known.jobs.empty() && !config_.stores_end_with_request) {
     return {true, 0, false};
   }
   update_keys(known, request);
@@ -159,7 +159,7 @@ std::optional<std::int64_t> OffloadingConnector::chunks_hit(const State& state, 
   bool pending = false;
   if (window == 0) {
     for (std::int64_t i = first; i < end; ++i, ++run) {
-      const Presence presence = tier_.find(keys[index(i)]);
+      const Presence presence = find(keys[index(i)]);
       if (presence == Presence::kAbsent) {
         break;
       }
@@ -168,7 +168,7 @@ std::optional<std::int64_t> OffloadingConnector::chunks_hit(const State& state, 
     return pending ? std::nullopt : std::optional(run);
   }
   for (std::int64_t i = end - 1; i >= first; --i) {
-    const Presence presence = tier_.find(keys[index(i)]);
+    const Presence presence = find(keys[index(i)]);
     run = presence == Presence::kAbsent ? 0 : run + 1;
     pending |= presence == Presence::kWriting;
     if (run == window) {
@@ -176,6 +176,13 @@ std::optional<std::int64_t> OffloadingConnector::chunks_hit(const State& state, 
     }
   }
   return pending ? std::nullopt : std::optional(run);
+}
+
+kv::HostTier::Presence OffloadingConnector::find(kv::BlockKey key) const {
+  using Presence = kv::HostTier::Presence;
+  const Presence presence = tier_.find(key);
+  return config_.stores_end_with_request && presence == Presence::kWriting ? Presence::kAbsent
+                                                                           : presence;
 }
 
 // Somebody else already fetches a chunk of the hit: it will be on the GPU soon.
@@ -275,7 +282,9 @@ void OffloadingConnector::preempted(const Request& request) {
   preempted_.push_back(request.serial);
   for (GroupState& group : state(request.serial).groups) {
     group.forget_blocks();
-    group.next = 0;  // what it computes again it offers again
+    if (!config_.stores_end_with_request) {
+      group.next = 0;  // what it computes again it offers again
+    }
   }
 }
 
@@ -291,7 +300,21 @@ bool OffloadingConnector::ended(Request& request, End end, std::vector<Handoff>&
     watch(jobs_[job].deferred, job);
   }
   ended_.push_back(request.serial);
-  return false;
+  // One that is aborted while its KV comes is kept for that.
+  known.stored &= request.status != Request::Status::kRemote || request.arrived;
+  return known.stored;
+}
+
+void OffloadingConnector::sent(const Request& request) {
+  State& known = state(request.serial);
+  release_unready(known);
+  known.stored = false;
+  release_if_over(known);
+}
+
+void OffloadingConnector::release_unready(State& state) {
+  tier_.written(state.unready);
+  state.unready.clear();
 }
 
 void OffloadingConnector::watch(const BlockIds& blocks, JobId job) {
@@ -324,7 +347,9 @@ std::optional<RequestId> OffloadingConnector::job_done(JobId number) {
       loading_.erase(key);
     }
   } else {
-    tier_.written(job.keys);
+    if (!config_.stores_end_with_request) {
+      tier_.written(job.keys);
+    }
     unwatch(job.fenced, number);
     if (known.ended) {
       unwatch(job.deferred, number);
@@ -337,7 +362,7 @@ std::optional<RequestId> OffloadingConnector::job_done(JobId number) {
 }
 
 void OffloadingConnector::release_if_over(State& state) {
-  if (state.finished && state.jobs.empty()) {
+  if (state.finished && state.jobs.empty() && !state.stored) {
     states_.erase(state.serial);
   }
 }

@@ -25,6 +25,7 @@ class OffloadingConnector final : public KvConnector {
   bool ended(Request& request, End end, std::vector<Handoff>& handoffs) override;
   void plan_step(std::span<const Scheduled> scheduled, StepTransfers& transfers) override;
   std::optional<RequestId> job_done(JobId job) override;
+  void sent(const Request& request) override;
   [[nodiscard]] bool jobs_under_way() const override { return !jobs_.empty(); }
   void count(TransferCounts& counts) const override;
 
@@ -61,6 +62,9 @@ class OffloadingConnector final : public KvConnector {
     std::int64_t offloadable = 0;  // when it ended
     std::vector<GroupState> groups;
     std::set<JobId> jobs;
+    // With stores_end_with_request: it stored something; keys that cannot be loaded yet.
+    bool stored = false;
+    std::vector<kv::BlockKey> unready;
     kv::HostTier::Access access;
   };
   struct Job {
@@ -83,15 +87,18 @@ class OffloadingConnector final : public KvConnector {
   std::optional<std::int64_t> lookup(const State& state, std::int64_t longest) const;
   std::optional<std::int64_t> chunks_hit(const State& state, std::size_t g, std::int64_t first,
                                          std::int64_t end) const;
+  [[nodiscard]] kv::HostTier::Presence find(kv::BlockKey key) const;
   [[nodiscard]] bool being_loaded(const State& state, std::int64_t hit) const;
   bool fits_sync_budget(const Request& request, std::int64_t local, std::int64_t external);
 
   void take_blocks(State& state, const Scheduled& scheduled);
   void forget_reused_blocks();
   void flush_reused_blocks();
-  void plan_store(State& state, std::int64_t tokens, StepTransfers& transfers);
+  // Offers the chunks of so many tokens; those of `passed` tokens are not offered again.
+  void plan_store(State& state, std::int64_t tokens, std::int64_t passed, StepTransfers& transfers);
   void watch(const BlockIds& blocks, JobId job);
   void unwatch(const BlockIds& blocks, JobId job);
+  void release_unready(State& state);
   void release_if_over(State& state);
 
   ConnectorConfig config_;

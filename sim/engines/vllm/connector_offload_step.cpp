@@ -29,11 +29,24 @@ void OffloadingConnector::plan_step(std::span<const Scheduled> scheduled,
   flush_reused_blocks();
   for (const Scheduled& one : scheduled) {
     State& known = state(one.request->serial);
-    plan_store(known, offloadable(known, one.request->computed + one.tokens), transfers);
+    const std::int64_t computed = one.request->computed + one.tokens;
+    plan_store(known, offloadable(known, computed), config_.skips_unsampled_chunks ? computed : 0,
+               transfers);
   }
   for (const std::uint64_t serial : ended_) {
     State& known = state(serial);
-    plan_store(known, offloadable(known, known.offloadable), transfers);
+    if (!config_.stores_end_with_request) {
+      plan_store(known, offloadable(known, known.offloadable), 0, transfers);
+    } else if (known.stored) {
+      transfers.sends.push_back(known.id);
+    } else {
+      release_unready(known);
+    }
+  }
+  if (config_.stores_end_with_request) {
+    for (const std::uint64_t serial : preempted_) {
+      release_unready(state(serial));
+    }
   }
   for (const std::uint64_t serial : ended_) {
     State& known = state(serial);
@@ -121,7 +134,8 @@ bool OffloadingConnector::reachable(const State& known, std::size_t g, std::int6
          (known.shared_boundary > 0 && serves(known.shared_boundary));
 }
 
-void OffloadingConnector::plan_store(State& known, std::int64_t tokens, StepTransfers& transfers) {
+void OffloadingConnector::plan_store(State& known, std::int64_t tokens, std::int64_t passed,
+                                     StepTransfers& transfers) {
   std::vector<kv::HostTier::Item> offered;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const GroupState& group = known.groups[g];
@@ -153,7 +167,8 @@ void OffloadingConnector::plan_store(State& known, std::int64_t tokens, StepTran
         }
       }
     }
-    group.next = std::max(group.next, storable(group, g, tokens));
+    group.next =
+        std::max({group.next, storable(group, g, tokens), passed / groups_[g].chunk_tokens});
   }
   if (accepted.empty()) {
     return;
@@ -170,6 +185,10 @@ void OffloadingConnector::plan_store(State& known, std::int64_t tokens, StepTran
     }
   }
   job.serial = known.serial;
+  if (config_.stores_end_with_request) {
+    known.stored = true;
+    known.unready.insert(known.unready.end(), job.keys.begin(), job.keys.end());
+  }
   known.jobs.insert(store.job);
   jobs_[store.job] = std::move(job);
   transfers.stores.push_back(std::move(store));

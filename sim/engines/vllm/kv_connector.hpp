@@ -54,6 +54,8 @@ class KvConnector {
   virtual void plan_step(std::span<const Scheduled> scheduled, StepTransfers& transfers) = 0;
   // The request whose asynchronous load is over with this job.
   virtual std::optional<RequestId> job_done(JobId job);
+  // A request that ended() kept has sent its blocks, and lets them go.
+  virtual void sent(const Request& /*request*/) {}
   [[nodiscard]] virtual bool jobs_under_way() const { return false; }
   virtual void count(TransferCounts& /*counts*/) const {}
 };

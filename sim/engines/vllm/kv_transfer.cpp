@@ -159,6 +159,8 @@ KvTransfer offloading(const launch::Launch& launch, std::optional<Bytes> size,
       config.choice<bool>("kv_connector_extra_config.offload_prompt_only",
                           prompts ? "true" : "false", {{"true", true}, {"false", false}}, "") &&
       prompts;
+  connector.stores_end_with_request = !launch.at_least(0, 21);
+  connector.skips_unsampled_chunks = !launch.at_least(0, 16);
   connector.sync_load_budget = Bytes{config.whole(
       "kv_connector_extra_config.sync_load_budget_bytes", 0, std::int64_t{1} << 40, 0)};
   config.choice<bool>("kv_connector_extra_config.spec_name", "CPUOffloadingSpec",

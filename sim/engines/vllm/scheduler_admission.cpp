@@ -1,5 +1,5 @@
 // The waiting part of Scheduler.schedule() in vLLM's v1/core/sched/scheduler.py: requests whose KV
-// was brought or is on its way first, then the others, each from the front.
+// was brought or is on its way first (from 0.18 on), then the others, each from the front.
 #include <algorithm>
 
 #include "sim/engines/vllm/scheduler_impl.hpp"

@@ -62,6 +62,7 @@ struct SchedulerRules {
   bool prefill_interval = true;
   bool active_seqs_limit = true;
   bool transfers_leave_reserve = true;    // connectors: what prefills under way still need
+  bool transfers_queue_first = true;      // else they keep their place among those waiting
   bool sparse_hashing = true;             // blocks no aligned hit can use stay unhashed
   bool aligned_hashing = true;            // hybrid: only whole aligned segments are hashed
   bool eagle_verified_once = true;        // hybrid hits: the eagle drop once per candidate

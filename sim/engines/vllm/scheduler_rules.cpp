@@ -41,6 +41,7 @@ SchedulerRules rules_for(const Version& version) {
   rules.prefill_interval = at_least(33);
   rules.active_seqs_limit = at_least(31);
   rules.transfers_leave_reserve = at_least(23);  // vllm-project/vllm#44560, June 2026
+  rules.transfers_queue_first = at_least(18);
   rules.sparse_hashing = at_least(24);
   rules.aligned_hashing = at_least(29);
   rules.eagle_verified_once = at_least(22);

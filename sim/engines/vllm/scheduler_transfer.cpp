@@ -28,7 +28,7 @@ Scheduler::Impl::Verdict Scheduler::Impl::start_transfer(Slot slot, const Prefix
   request.status = Request::Status::kRemote;
   prefilling_.insert(slot);
   connector_->allocated(request, external);
-  if (!request.waits_for_kv) {
+  if (rules_.transfers_queue_first && !request.waits_for_kv) {
     waiting_.erase(slot);
     kv_waiting_.add(slot);
     request.waits_for_kv = true;
@@ -162,6 +162,9 @@ void Scheduler::Impl::apply_report(const TransferReport& report) {
     }
   }
   for (const RequestId id : report.sent) {
+    if (const auto found = live_.find(id); found != live_.end()) {
+      connector_->sent(at(found->second));
+    }
     release_held(id);
   }
 }

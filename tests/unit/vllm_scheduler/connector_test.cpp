@@ -147,6 +147,116 @@ TEST(Offloading, AnEvictedPromptComesBackFromTheHost) {
   EXPECT_EQ(scheduler.schedule().tokens, Tokens{6});
 }
 
+// 0.14 to 0.20: 64 tokens stored with the first step; they can be loaded, and the four blocks are
+// free, once a worker that was told of the end has reported it.
+TEST(Offloading, WhatARequestStoredWaitsForItsEndBefore021) {
+  SchedulerConfig config = offloading(20);
+  config.enable_prefix_caching = false;
+  config.connector->stores_end_with_request = true;
+  Scheduler scheduler(config);
+  const std::vector<ContentSegment> prompt{{5, Tokens{64}}};
+  RequestSpec first = request(1, 64, 1, Remote::kNone);
+  first.prompt = prompt;
+  scheduler.add(first);
+  TransferReport stored;
+  stored.jobs.push_back(scheduler.schedule().transfers.stores.front().job);
+  EXPECT_EQ(scheduler.complete(stored).finished, std::vector<RequestId>{1});
+  EXPECT_EQ(scheduler.transfers().held_blocks, Blocks{4});
+
+  RequestSpec second = first;
+  second.id = 2;
+  scheduler.add(second);
+  const StepPlan& told = scheduler.schedule();
+  EXPECT_EQ(told.transfers.sends, std::vector<RequestId>{1});
+  EXPECT_TRUE(told.transfers.loads.empty());
+  EXPECT_EQ(told.tokens, Tokens{64});
+  EXPECT_TRUE(told.transfers.stores.empty());  // being written already
+  TransferReport sent;
+  sent.sent.push_back(1);
+  scheduler.complete(sent);
+  EXPECT_EQ(scheduler.transfers().held_blocks, Blocks{0});
+
+  RequestSpec third = first;
+  third.id = 3;
+  scheduler.add(third);
+  const StepPlan& loading = scheduler.schedule();
+  EXPECT_TRUE(loading.transfers.sends.empty());  // the second stored nothing
+  ASSERT_EQ(loading.transfers.loads.size(), 1U);
+  EXPECT_EQ(loading.transfers.loads.front().tokens, Tokens{64});
+}
+
+// Two batches in flight: the token that fills a chunk is sampled a step after that is planned. Its
+// chunk is stored then, or in 0.14 and 0.15 not at all.
+TEST(Offloading, ChunksAheadOfTheirTokensArePassedOverBefore016) {
+  for (const bool skips : {false, true}) {
+    SchedulerConfig config = offloading(20);
+    config.async_scheduling = true;
+    config.connector->offload_prompt_only = false;
+    config.connector->skips_unsampled_chunks = skips;
+    Scheduler scheduler(config);
+    scheduler.add(request(1, 20, 20, Remote::kNone));
+    std::size_t blocks = 0;
+    for (int round = 0; round < 21; ++round) {
+      TransferReport report;
+      while (scheduler.batches_in_flight() < scheduler.depth()) {
+        for (const StoreJob& store : scheduler.schedule().transfers.stores) {
+          blocks += store.blocks.size();
+          report.jobs.push_back(store.job);
+        }
+      }
+      scheduler.complete(report);
+    }
+    EXPECT_EQ(blocks, skips ? 1U : 2U);
+  }
+}
+
+// Ten blocks: a request grows to its seventh while four wait for KV from the host, and is
+// preempted; it goes to the front. Up to 0.17 it holds up the one behind it whose KV has come.
+TEST(Offloading, TransfersAreLookedAtFirstFrom018) {
+  for (const bool first_looked_at : {false, true}) {
+    SchedulerConfig config = offloading(40);
+    config.rules.transfers_queue_first = first_looked_at;
+    config.scheduler_reserve_full_isl = false;
+    Scheduler scheduler(config);
+    const std::vector<ContentSegment> prompt{{5, Tokens{64}}};
+    RequestSpec before = request(1, 64, 1, Remote::kNone);
+    before.prompt = prompt;
+    for (const RequestSpec& spec : {before, request(2, 159, 1, Remote::kNone)}) {
+      scheduler.add(spec);
+      TransferReport stored;
+      stored.jobs.push_back(scheduler.schedule().transfers.stores.front().job);
+      scheduler.complete(stored);
+    }
+    scheduler.add(request(3, 90, 20, Remote::kNone));
+    TransferReport stored;
+    stored.jobs.push_back(scheduler.schedule().transfers.stores.front().job);
+    scheduler.complete(stored);
+    RequestSpec loading = request(4, 70, 1, Remote::kNone);
+    loading.prompt = prompt;
+    scheduler.add(loading);
+    TransferReport loaded;
+    for (int step = 0; step < 30; ++step) {
+      const StepPlan& plan = scheduler.schedule();
+      for (const LoadJob& load : plan.transfers.loads) {
+        loaded.jobs.push_back(load.job);
+      }
+      if (!plan.preempted.empty()) {
+        EXPECT_EQ(plan.preempted, std::vector<RequestId>{3});
+        break;
+      }
+      scheduler.complete();
+    }
+    ASSERT_EQ(loaded.jobs.size(), 1U);
+    scheduler.complete(loaded);
+    const StepPlan& plan = scheduler.schedule();
+    ASSERT_EQ(plan.admitted.size(), first_looked_at ? 1U : 0U);
+    if (first_looked_at) {
+      EXPECT_EQ(plan.admitted.front().id, 4);
+    }
+    scheduler.complete();
+  }
+}
+
 TEST(Connectors, SettingsThatCannotWorkAreNamedTogether) {
   SchedulerConfig config = offloading(0);
   config.connector->blocks_per_chunk = 0;
