@@ -40,6 +40,19 @@ EncoderLayers write_siglip(TowerWriter& writer, const Config& tower, std::int64_
   return layers;
 }
 
+// A pass over images of `patches` patches that become `tokens` tokens.
+EncoderRun plain_run(const EncoderLayers& layers, std::int64_t values, std::int64_t patches,
+                     std::int64_t tokens) {
+  EncoderRun run;
+  run.width = layers.width;
+  run.ffn = layers.ffn;
+  run.gated = layers.gated;
+  run.patch_values = values;
+  run.image_patches = patches;
+  run.image_tokens = tokens;
+  return run;
+}
+
 EncoderLayers write_clip(TowerWriter& writer, const Config& tower) {
   const EncoderLayers layers =
       read_layers(tower, {.width = 1024, .heads = 16, .layers = 24, .ffn = 4096});
@@ -64,14 +77,42 @@ void add_gemma3_vision(const Config& config, const Config& tower, ModelSpec& spe
   writer.norm("multi_modal_projector.mm_soft_emb_norm.weight", {}, layers.width);
   spec.towers.push_back(writer.take());
   const std::int64_t side = grid_side(tower, 896, 14);
-  EncoderRun run;
-  run.width = layers.width;
-  run.ffn = layers.ffn;
-  run.patch_values = patch_values(tower, 14);
-  run.image_patches = side * side;
-  run.image_tokens = config.class_default({"mm_tokens_per_image"}, 256, {1, 65536});
-  spec.towers.back().run = run;
+  spec.towers.back().run =
+      plain_run(layers, patch_values(tower, 14), side * side,
+                config.class_default({"mm_tokens_per_image"}, 256, {1, 65536}));
 }
+
+namespace {
+
+// The largest image: as many tiles as the grid with most of them has beside the whole image at one
+// tile's size, with a token after every row of the tiles
+// (vllm/model_executor/models/llava_next.py).
+EncoderRun llava_run(const Config& config, const EncoderLayers& layers, std::int64_t values,
+                     std::int64_t side, std::int64_t image) {
+  constexpr std::size_t kMostGrids = 1024;
+  const std::int64_t patches = side * side;
+  EncoderRun largest = plain_run(layers, values, patches, patches);
+  const Json* grids = config.find("image_grid_pinpoints");
+  if (grids == nullptr || !grids->is_array() || grids->size() > kMostGrids) {
+    return largest;
+  }
+  for (const Json& grid : *grids) {
+    if (!grid.is_array() || grid.size() != 2 || !grid[0].is_number_integer() ||
+        !grid[1].is_number_integer()) {
+      continue;
+    }
+    const std::int64_t rows = std::clamp<std::int64_t>(grid[0].get<std::int64_t>() / image, 1, 256);
+    const std::int64_t columns =
+        std::clamp<std::int64_t>(grid[1].get<std::int64_t>() / image, 1, 256);
+    const std::int64_t tokens = patches + rows * side * (columns * side + 1);
+    if (tokens > largest.image_tokens) {
+      largest = plain_run(layers, values, (1 + rows * columns) * patches, tokens);
+    }
+  }
+  return largest;
+}
+
+}  // namespace
 
 // The projector sees the outputs of one layer, or of several side by side.
 void add_llava_vision(const Config& config, const Config& tower, ModelSpec& spec) {
@@ -93,6 +134,9 @@ void add_llava_vision(const Config& config, const Config& tower, ModelSpec& spec
     writer.vector("image_newline", spec.hidden);
   }
   spec.towers.push_back(writer.take());
+  const std::int64_t image = tower.class_default({"image_size"}, clip ? 336 : 384, kSide);
+  spec.towers.back().run = llava_run(config, layers, patch_values(tower, 14),
+                                     grid_side(tower, clip ? 336 : 384, 14), image);
 }
 
 void add_pixtral(const Config& config, const Config& tower, ModelSpec& spec) {
@@ -121,6 +165,12 @@ void add_pixtral(const Config& config, const Config& tower, ModelSpec& spec) {
   write_biased(writer, "multi_modal_projector.linear_2.weight",
                bias ? "multi_modal_projector.linear_2.bias" : "", spec.hidden, spec.hidden);
   spec.towers.push_back(writer.take());
+  // The largest image is a square of image_size (PixtralHFEncoderInfo).
+  const std::int64_t side = std::max<std::int64_t>(1, grid_side(tower, 1024, 16) / merge);
+  EncoderRun run =
+      plain_run(layers, patch_values(tower, 16), side * side * merge * merge, side * side);
+  run.rotary = true;
+  spec.towers.back().run = run;
 }
 
 void add_llama4_vision(const Config& /*config*/, const Config& tower, ModelSpec& spec) {
@@ -144,6 +194,14 @@ void add_llama4_vision(const Config& /*config*/, const Config& tower, ModelSpec&
   writer.table("vision_adapter.mlp.fc2.weight", adapted, projected);
   writer.table("multi_modal_projector.linear_1.weight", spec.hidden, out);
   spec.towers.push_back(writer.take());
+  // The largest image: max_patches tiles (preprocessor_config.json: 16) beside the whole of it at
+  // one tile's size; a token is pixel_shuffle_ratio, a half, of a patch in both directions.
+  constexpr std::int64_t kTiles = 16 + 1;
+  constexpr std::int64_t kShuffled = 4;
+  EncoderRun run = plain_run(layers, patch_values(tower, 14), kTiles * side * side,
+                             std::max<std::int64_t>(1, kTiles * side * side / kShuffled));
+  run.rotary = true;
+  spec.towers.back().run = run;
 }
 
 // Tiles of an image pass 32 layers and 8 gated ones; positions are learnt for every way to tile.

@@ -1,6 +1,6 @@
-// The vision encoder's part of the profile run (facts "vllm" 3.6): a batch of the largest images
-// that the encoder's budget takes, before the language model's own dummy batch; their embeddings
-// stay until that is done.
+// The vision encoder's part of the profile run (facts "vllm" 3.6): a batch of the largest images,
+// or videos where these may have more tokens, that the encoder's budget takes, before the language
+// model's own dummy batch; their embeddings stay until that is done.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,10 @@
 namespace oomcast::vllm {
 
 struct EncoderBatch {
-  std::int64_t images = 0;
+  std::int64_t images = 0;   // or videos
   std::int64_t patches = 0;  // of all of them
   Bytes embeddings;          // what the language model gets, kept meanwhile
+  Bytes pixels;              // the images themselves, as long as the runner's frame holds them
 };
 
 // Where inner layers of the encoder are tapped (Qwen3-VL), what they add to a batch's first layers:

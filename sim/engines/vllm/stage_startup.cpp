@@ -308,18 +308,21 @@ bool StageStartup::profile() {
   if (images && !run(opgraph::Program(encoder_graph(deployment_)), {images->patches, 0, 0})) {
     return false;
   }
-  std::optional<CardMemory::Tensor> embeddings;
+  std::vector<CardMemory::Tensor> kept;
   if (images) {
-    embeddings = card_.make(Leaf::kRuntimeActivations, images->embeddings);
-    if (!embeddings) {
-      return false;
+    for (const Bytes bytes : {images->pixels, images->embeddings}) {
+      const auto tensor = card_.make(Leaf::kRuntimeActivations, bytes);
+      if (!tensor) {
+        return false;
+      }
+      kept.push_back(*tensor);
     }
   }
   if (!run_profile({tokens.count(), sampled_rows(), sampled_rows()})) {
     return false;
   }
-  if (embeddings) {
-    state_.memory.free(*embeddings);
+  for (const CardMemory::Tensor& tensor : kept) {
+    state_.memory.free(tensor);
   }
   profiling_ = false;
   if (deployment_.runner_v2) {
