@@ -494,11 +494,18 @@ class Resolver : private LaunchResolver<Deployment> {
       dtype = DType::kFloat16;
       out_.assumptions.emplace_back("dtype auto: a float32 checkpoint is loaded as float16");
     }
-    if (dtype == DType::kBFloat16 && out_.gpu.compute_major < 8) {
-      complain("dtype", "bfloat16",
-               fmt::format("float16 on {} (compute capability {}.{})", out_.gpu.name,
-                           out_.gpu.compute_major, out_.gpu.compute_minor),
-               "use --dtype half");
+    // Whatever was asked for; older cards are refused (model_executor: "sm75 and above").
+    if (out_.gpu.compute_major < 8) {
+      if (out_.gpu.compute_major == 7 && out_.gpu.compute_minor < 5) {
+        complain("dtype", std::string(models::name_of(dtype)),
+                 fmt::format("a card of compute capability 7.5 or above, {} has {}.{}",
+                             out_.gpu.name, out_.gpu.compute_major, out_.gpu.compute_minor),
+                 "");
+      }
+      if (dtype != DType::kFloat16) {
+        out_.assumptions.emplace_back("dtype: float16 as the card has no bfloat16");
+      }
+      dtype = DType::kFloat16;
     }
     out_.dtype = dtype;
     out_.kv_dtype = dtype;

@@ -318,6 +318,14 @@ class Resolver : private LaunchResolver<Deployment> {
     }
   }
 
+  [[nodiscard]] bool without_bfloat16() const { return out_.gpu.compute_major < 8; }
+  // vllm/config/model.py _FLOAT16_NOT_SUPPORTED_MODELS.
+  [[nodiscard]] DType preferred_without_bfloat16() const {
+    const std::string& family = model().family;
+    const bool unstable = family == "gemma2" || family == "gemma3" || family == "glm4";
+    return unstable ? DType::kFloat32 : DType::kFloat16;
+  }
+
   void dtypes() {
     const std::string asked = line().text("dtype").value_or("auto");
     DType dtype = model().dtype;
@@ -330,10 +338,14 @@ class Resolver : private LaunchResolver<Deployment> {
         dtype = *parsed;
       }
     } else if (dtype == DType::kFloat32) {
-      dtype = out_.gpu.compute_major >= 8 ? DType::kBFloat16 : DType::kFloat16;
+      dtype = without_bfloat16() ? preferred_without_bfloat16() : DType::kBFloat16;
       out_.assumptions.emplace_back("dtype auto: a float32 checkpoint is loaded with 16 bits");
+    } else if (dtype == DType::kBFloat16 && without_bfloat16()) {
+      dtype = preferred_without_bfloat16();
+      out_.assumptions.push_back(
+          fmt::format("dtype auto: {} as the card has no bfloat16", models::name_of(dtype)));
     }
-    if (dtype == DType::kBFloat16 && out_.gpu.compute_major < 8) {
+    if (dtype == DType::kBFloat16 && without_bfloat16()) {
       complain("dtype", "bfloat16",
                fmt::format("float16 or float32 on {} (compute capability {}.{})", out_.gpu.name,
                            out_.gpu.compute_major, out_.gpu.compute_minor),

@@ -34,6 +34,14 @@ std::string refusal(const std::string& model, const std::string& flags,
 constexpr const char* kLlama = "meta-llama/Llama-3.1-8B-Instruct";
 constexpr const char* kMoe = "Qwen/Qwen3-30B-A3B";
 
+// float16 whatever is asked for without bfloat16; nothing before Turing.
+TEST(Resolve, OldCardsRunFloat16) {
+  const auto dtype = [](const std::string& flags) { return deployment(kLlama, flags, "T4").dtype; };
+  EXPECT_EQ(dtype(""), models::DType::kFloat16);
+  EXPECT_EQ(dtype("--dtype bfloat16"), models::DType::kFloat16);
+  EXPECT_THROW(deployment(kLlama, "", "V100-16GB"), ConfigError);
+}
+
 TEST(Resolve, FlagsByVersion) {
   EXPECT_NE(refusal(kLlama, "--cuda-graph-max-bs-decode 8", "0.5.8").find("0.5.9"),
             std::string::npos);

@@ -114,6 +114,18 @@ TEST(Deployment, OneRequestNeedsWhatThePageArithmeticSays) {
   EXPECT_EQ(llama.kv_needed(layout, Tokens{8193}), kGiB + kMiB * 2);
 }
 
+// A card without bfloat16 runs "auto" with float16, three families with float32; bfloat16 by name
+// is refused.
+TEST(Deployment, AutoIsWhatTheCardHas) {
+  const auto dtype = [](const std::string& line, const std::string& gpu) {
+    return deployment(line, gpu).dtype;
+  };
+  EXPECT_EQ(dtype("Qwen/Qwen3-1.7B", "L4"), models::DType::kBFloat16);
+  EXPECT_EQ(dtype("Qwen/Qwen3-1.7B", "T4"), models::DType::kFloat16);
+  EXPECT_EQ(dtype("google/gemma-3-1b-it", "T4"), models::DType::kFloat32);
+  EXPECT_NE(refusal("Qwen/Qwen3-1.7B --dtype bfloat16", "T4").find("float16"), std::string::npos);
+}
+
 TEST(Startup, MaxModelLenFitsAtTheEstimateAndNotBeyond) {
   const std::string line = std::string(kLlama) + "--kv-cache-memory-bytes 1073741824 ";
   // A GiB holds 512 blocks of 16 tokens: 8,192 tokens.
