@@ -32,7 +32,10 @@ class Builder {
   explicit Builder(const Deployment& deployment)
       : run_(*encoder_run(deployment)),
         element_(models::bits_of(deployment.dtype) / 8),
-        tp_(run_.width % deployment.tp == 0 && run_.ffn % deployment.tp == 0 ? deployment.tp : 1) {}
+        tp_(run_.width % deployment.tp == 0 && run_.ffn % deployment.tp == 0 &&
+                    !deployment.whole_tower(models::Component::kVision)
+                ? deployment.tp
+                : 1) {}
 
   OpGraph build() {
     add_layer();
@@ -116,7 +119,9 @@ std::optional<EncoderBatch> encoder_batch(const Deployment& deployment) {
   EncoderBatch batch;
   batch.images = std::max<std::int64_t>(
       1, std::min(budget / tokens, detail::checked_mul(deployment.max_num_seqs, of_a_prompt)));
-  batch.patches = detail::checked_mul(batch.images, run->image_patches);
+  const std::int64_t own =
+      deployment.shares_images() ? div_ceil(batch.images, deployment.tp) : batch.images;
+  batch.patches = detail::checked_mul(own, run->image_patches);
   batch.embeddings = Bytes{detail::checked_mul(batch.images, tokens)} *
                      detail::checked_mul(deployment.model->hidden, run->embeddings_a_token) *
                      (models::bits_of(deployment.dtype) / 8);

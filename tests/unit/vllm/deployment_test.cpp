@@ -164,6 +164,18 @@ TEST(Startup, OtherMemoryOnTheCardIsFoundAtTheFirstCheck) {
   EXPECT_NE(outcome.message.find("less than desired GPU memory utilization"), std::string::npos);
 }
 
+TEST(Refusals, WhatAPlanDoesNotKnowIsRefusedOrWarnedOf) {
+  EXPECT_NE(refusal(std::string(kLlama) + "--rope-theta 1000")
+                .find("put the change into a copy of config.json"),
+            std::string::npos);
+  EXPECT_NE(refusal("VLLM_SPARSE_INDEXER_MAX_LOGITS_MB=many vllm serve " + std::string(kLlama)),
+            "");
+  const Deployment sleeps = deployment(std::string(kLlama) + "--enable-sleep-mode --nnodes 1");
+  ASSERT_EQ(sleeps.warnings.size(), 1U);
+  EXPECT_EQ(sleeps.warnings.front(),
+            "--enable-sleep-mode is not modelled: the plan is that of a launch without it");
+}
+
 TEST(Refusals, NameTheFlag) {
   const std::string line = kLlama;
   for (const auto& [flags, mentioned] : std::vector<std::pair<std::string, std::string>>{
