@@ -74,7 +74,8 @@ class Resolver : private LaunchResolver<Deployment> {
                                                        1, kMostIndexerMib, problems_)) {
       out_.indexer_logits = kMiB * *mib;
     }
-    models_own_rules();
+    warn_of_unrecorded_kernels();
+    notes();
     problems_.raise_if_any();
     check_host_pool(out_, problems_);
     problems_.raise_if_any();
@@ -690,16 +691,14 @@ class Resolver : private LaunchResolver<Deployment> {
     return sizes;
   }
 
-  // PyTorch reads the first of its variables that is set.
-  // Model classes that set their own limits.
-  void models_own_rules() {
-    if (has_moe(model())) {
+  void warn_of_unrecorded_kernels() {
+    constexpr int kHopper = 9;
+    const bool asked = line().text("moe-backend").value_or("auto") != "auto";
+    if (has_moe(model()) && (out_.gpu.compute_major != kHopper || asked)) {
       out_.warnings.emplace_back(
-          "mixture of experts: expert workspaces follow the Triton kernels' formula and are not "
-          "yet "
-          "validated for other kernels and versions");
+          "mixture of experts: starts were recorded with the default kernels on Hopper; workspaces "
+          "of others follow their source");
     }
-    notes();
   }
 };
 

@@ -40,6 +40,21 @@ TEST(Deployment, BatchDefaultsFollowTheCard) {
   EXPECT_EQ(deployment(kLlama, "GB10", "0.33.0").max_num_seqs, 256);
 }
 
+// Llama 3.1's own factor makes 131,072 of 8,192; 4 x 8,192 with another.
+TEST(Deployment, ChangesOfTheConfigDecideTheLongestContext) {
+  const std::string scaling =
+      R"('{"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":8192}')";
+  EXPECT_EQ(deployment(kLlama).max_model_len, Tokens{131'072});
+  EXPECT_EQ(deployment(std::string(kLlama) + "--rope-scaling " + scaling, "H100-80GB", "0.11.0")
+                .max_model_len,
+            Tokens{32'768});
+  EXPECT_EQ(
+      deployment(std::string(kLlama) + "--hf-overrides.num_hidden_layers 4").model->layer_count(),
+      4);
+  EXPECT_NE(refusal(std::string(kLlama) + "--hf-overrides.vocab_size -1").find("vocab_size"),
+            std::string::npos);
+}
+
 TEST(Deployment, CaptureSizes) {
   // 1, 2, 4; 8 to 248 by 8 (31 sizes); 256 to 512 by 16 (17 sizes).
   EXPECT_EQ(deployment(kLlama).capture_sizes.size(), 51U);
@@ -165,8 +180,8 @@ TEST(Startup, OtherMemoryOnTheCardIsFoundAtTheFirstCheck) {
 }
 
 TEST(Refusals, WhatAPlanDoesNotKnowIsRefusedOrWarnedOf) {
-  EXPECT_NE(refusal(std::string(kLlama) + "--rope-theta 1000")
-                .find("put the change into a copy of config.json"),
+  EXPECT_NE(refusal(std::string(kLlama) + "--prefill-context-parallel-size 2")
+                .find("prefill context parallelism is not modelled yet"),
             std::string::npos);
   EXPECT_NE(refusal("VLLM_SPARSE_INDEXER_MAX_LOGITS_MB=many vllm serve " + std::string(kLlama)),
             "");
