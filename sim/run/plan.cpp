@@ -154,7 +154,9 @@ Plan start(AnyDeployment deployment, StartMemo* memo) {
         using Deployment = std::decay_t<decltype(engine)>;
         auto startup = [&] {
           if constexpr (std::is_same_v<Deployment, vllm::Deployment>) {
-            return simulate_startup(engine, memo);
+            vllm::Startup started = simulate_startup(engine, memo);
+            engine.max_model_len = started.max_model_len;
+            return started;
           } else {
             return simulate_startup(engine);
           }

@@ -251,9 +251,10 @@ class Resolver : private LaunchResolver<Deployment> {
     const Tokens derived = model().length.derived;
     const auto given = line().integer("max-model-len");
     const bool automatic = given && *given == -1;
-    if (automatic) {
-      complain("max-model-len", "auto", "a number of tokens", "fitting it is not modelled yet");
+    if (automatic && !line().at_least(0, 14)) {
+      complain("max-model-len", "auto", "a number of tokens", "vLLM 0.14.0 and newer fit it");
     }
+    out_.fits_model_len = automatic;
     if (!given || automatic) {
       out_.max_model_len = derived;
       if (model().length.key.empty()) {

@@ -80,6 +80,7 @@ struct Deployment : EngineDeployment {
   std::string attention_backend;
   std::int64_t max_num_seqs = 0;
   Tokens max_num_batched_tokens;
+  bool fits_model_len = false;  // max_model_len is the most that may be: what fits is taken
   double gpu_memory_utilization = 0;
   KvFormat kv_format = KvFormat::kPlain;
   StateCache state_cache = StateCache::kLast;

@@ -140,6 +140,13 @@ TEST(Startup, MaxModelLenFitsAtTheEstimateAndNotBeyond) {
   EXPECT_EQ(beyond.kind, OutcomeKind::kKvTooSmall);
   EXPECT_EQ(beyond.short_by, kMiB * 2);
   EXPECT_NE(beyond.message.find("estimated maximum model length is 8192"), std::string::npos);
+
+  const Startup fitted = simulate_startup(deployment(line + "--max-model-len auto"));
+  EXPECT_TRUE(fitted.outcome.fits());
+  EXPECT_EQ(fitted.max_model_len, Tokens{8192});
+  EXPECT_EQ(fitted.report.max_concurrency, 1.0);
+  const Startup roomy = simulate_startup(deployment(std::string(kLlama) + "--max-model-len auto"));
+  EXPECT_EQ(roomy.max_model_len, Tokens{131'072});
 }
 
 // 32 layers of 4096 B a token; each of two stages has 16 of them. 0.14 to 0.16 compared what all
