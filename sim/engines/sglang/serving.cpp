@@ -171,9 +171,11 @@ void check_serving(const Deployment& deployment, Problems& problems) {
     refuse("--pipeline-parallel-size", std::to_string(deployment.pp), "1 for a replay",
            "SGLang's micro-batches are not modelled yet");
   }
-  if (models::has_recurrent_state(*deployment.model)) {
+  // Without a prefix tree a request has its states from its row, and rows are all that it needs.
+  if (models::has_recurrent_state(*deployment.model) && deployment.radix_cache) {
     refuse("model", deployment.model->name, "a model without recurrent layers for a replay",
-           "SGLang's prefix tree over recurrent states is not modelled yet");
+           "SGLang's prefix tree over recurrent states is not modelled yet; --disable-radix-cache "
+           "works");
   }
   if (deployment.window_pool && cache_sizes(deployment, 0).full_layers == 0) {
     refuse("model", deployment.model->name, "a model with some layers of full attention",

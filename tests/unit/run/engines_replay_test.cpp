@@ -62,6 +62,26 @@ TEST(SglangReplay, OneRequestOnPaper) {
   EXPECT_EQ(one.record.totals.kv_peak, kKiB * 128 * 111);
 }
 
+// A request holds one state slot from its first step to its last, whatever its length, beside its
+// tokens; with a prefix cache states would lie in its tree, which is not modelled.
+TEST(SglangReplay, RecurrentLayersKeepAStateARequest) {
+  const std::string line = "python -m sglang.launch_server --model-path Qwen/Qwen3.5-4B ";
+  const auto peak = [&](std::int64_t prompt) {
+    return run(line + "--disable-radix-cache", {request(0, prompt, 2), request(0, prompt, 2)},
+               "0.5.23")
+        .record.totals.kv_peak;
+  };
+  // Two requests of as many tokens more: 8 layers of 4 heads of 256, keys and values, 2 bytes.
+  const Bytes more = peak(300) - peak(200);
+  EXPECT_EQ(more, Bytes{200} * 8 * 2 * 4 * 256 * 2);
+  const Plan plan = start(deployment(line + "--disable-radix-cache", "0.5.23"));
+  const Bytes state = plan.as<Plan::Sglang>()->startup.stages.front().sizes.state;
+  EXPECT_EQ(peak(200), state * 2 + Bytes{2 * 201} * 8 * 2 * 4 * 256 * 2);
+  Problems problems;
+  check_replay(deployment(line, "0.5.23"), Detail::kClasses, problems);
+  EXPECT_EQ(problems.found().size(), 1U);
+}
+
 TEST(SglangReplay, ADecodeInAGraphAddsTheSamplersProbabilities) {
   const Served one = run(kSglang, {request(0, 100, 12)}, "0.5.23");
   const TimelineRow& last = one.record.ranks.at(0).timeline.back();
