@@ -174,6 +174,10 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
 
   [[nodiscard]] std::int64_t preemptions() const override { return scheduler_.preemptions(); }
 
+  [[nodiscard]] bool steps_with_replicas() const override {
+    return plan_.deployment.attention_dp > 1;
+  }
+
   bool take_role(KvHandoff::Role role) override {
     return handoff_ &&
            plan_.deployment.role ==

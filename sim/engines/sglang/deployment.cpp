@@ -24,10 +24,6 @@ bool any_layer(const models::ModelSpec& model, Test test) {
 
 }  // namespace
 
-bool has_experts(const models::ModelSpec& model) {
-  return any_layer(model, [](const auto& layer) { return layer.ffn.kind == FfnKind::kMoe; });
-}
-
 bool has_mla(const models::ModelSpec& model) {
   return models::has_attention(model, AttentionKind::kMla);
 }

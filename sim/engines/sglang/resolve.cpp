@@ -107,7 +107,7 @@ class Resolver : private LaunchResolver<Deployment> {
   [[nodiscard]] bool deepep() const { return dispatch_backend(out_) == "deepep"; }
 
   void experts() {
-    if (!has_experts(model())) {
+    if (!models::has_experts(model())) {
       return;
     }
     out_.ep = parallel("expert-parallel-size");

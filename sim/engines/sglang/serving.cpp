@@ -163,9 +163,9 @@ void check_serving(const Deployment& deployment, Problems& problems) {
     refuse("--speculative-algorithm", deployment.speculation->algorithm,
            "no speculative decoding for a replay", "its scheduling is not modelled yet");
   }
-  if (deployment.attention_dp > 1) {
-    refuse("--dp-size with --enable-dp-attention", std::to_string(deployment.attention_dp),
-           "1 for a replay", "ranks that agree on each step are not modelled yet");
+  if (deployment.attention_dp > 1 && deployment.dp > 1) {
+    refuse("--dp-size", std::to_string(deployment.dp), "1 for a replay with --attn-dp-size",
+           "several servers of such ranks are not modelled yet");
   }
   if (deployment.pp > 1) {
     refuse("--pipeline-parallel-size", std::to_string(deployment.pp), "1 for a replay",

@@ -35,11 +35,6 @@ constexpr double kMostHostGib = 1 << 20;
 constexpr std::int64_t kMostIndexerMib = 1 << 20;
 constexpr std::int64_t kMostInBatch = std::int64_t{1} << 24;  // tokens or sequences of one step
 
-bool has_moe(const models::ModelSpec& model) {
-  return std::any_of(model.layer_kinds.begin(), model.layer_kinds.end(),
-                     [](const auto& layer) { return layer.ffn.kind == FfnKind::kMoe; });
-}
-
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -99,7 +94,7 @@ class Resolver : private LaunchResolver<Deployment> {
     out_.tp = parallel("tensor-parallel-size");
     out_.pp = parallel("pipeline-parallel-size");
     out_.dp = parallel("data-parallel-size");
-    if (line().on("enable-expert-parallel") && has_moe(model())) {
+    if (line().on("enable-expert-parallel") && models::has_experts(model())) {
       out_.ep = out_.tp * out_.dp;
     }
     expert_copies();
@@ -545,7 +540,7 @@ class Resolver : private LaunchResolver<Deployment> {
     if (first_runner_alone_can()) {
       return false;
     }
-    const bool dense = !has_moe(model()) && !keeps_states();
+    const bool dense = !models::has_experts(model()) && !keeps_states();
     const bool listed = contains(out_.rules.runner_v2_architectures, model().architecture);
     switch (out_.rules.runner_v2) {
       case RunnerV2::kNever:
@@ -695,7 +690,7 @@ class Resolver : private LaunchResolver<Deployment> {
   void warn_of_unrecorded_kernels() {
     constexpr int kHopper = 9;
     const bool asked = line().text("moe-backend").value_or("auto") != "auto";
-    if (has_moe(model()) && (out_.gpu.compute_major != kHopper || asked)) {
+    if (models::has_experts(model()) && (out_.gpu.compute_major != kHopper || asked)) {
       out_.warnings.emplace_back(
           "mixture of experts: starts were recorded with the default kernels on Hopper; workspaces "
           "of others follow their source");

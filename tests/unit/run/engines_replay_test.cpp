@@ -135,6 +135,45 @@ TEST(TrtllmReplay, ALaterTurnHitsWholeBlocks) {
   EXPECT_EQ(run(kTrtllm, two_turns()).rows.at(1).cached, Tokens{96});
 }
 
+// Two replicas: requests at one instant go to one each, so that each holds its own and runs as it
+// would alone.
+TEST(Replicas, EachHasItsOwnSchedulerAndPool) {
+  const std::string line = "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 4096 ";
+  const std::vector<TraceRequest> both = {request(0, 1000, 20), request(0, 1000, 20)};
+  const Served alone = run(line, {both[0]}, "0.19.0");
+  const Served two = run(line + "-dp 2", both, "0.19.0");
+  ASSERT_EQ(two.rows.size(), 2U);
+  for (const RequestRow& row : two.rows) {
+    EXPECT_EQ(row.finish, alone.rows[0].finish);
+    EXPECT_EQ(row.first_token, alone.rows[0].first_token);
+  }
+  EXPECT_EQ(two.record.totals.kv_peak, alone.record.totals.kv_peak);
+  EXPECT_EQ(two.record.totals.steps, 2 * alone.record.totals.steps);
+  ASSERT_EQ(two.record.ranks.size(), 2U);
+  EXPECT_EQ(two.record.ranks[1].rank, 1);
+}
+
+// Experts are shared: while one replica computes a prompt of 8,000 tokens, the other's decodes take
+// as long.
+TEST(Replicas, ThoseThatShareExpertsStepTogether) {
+  const std::string line =
+      "vllm serve Qwen/Qwen3-30B-A3B --max-model-len 16384 -dp 2 --enable-expert-parallel "
+      "--no-async-scheduling --max-num-batched-tokens 8192 ";
+  TraceRequest prompt = request(0, 8000, 2);
+  prompt.arrival = SimTime{Nanos{100'000'000}};  // the other decodes by then
+  const Served alone = run(line, {request(0, 100, 200)}, "0.19.0");
+  const Served two = run(line, {request(0, 100, 200), prompt}, "0.19.0");
+  const auto took = [](const RequestRow& row) {
+    return (row.finish.since_start() - row.first_token.since_start()).count();
+  };
+  const RequestRow& longer = two.rows[1];
+  const auto prefill =
+      (longer.first_token.since_start() - longer.first_scheduled.since_start()).count();
+  const auto step = took(alone.rows[0]) / 199;
+  EXPECT_GT(prefill, 3 * step);
+  EXPECT_GT(took(two.rows[0]) - took(alone.rows[0]), prefill - 2 * step);
+}
+
 TEST(Replays, WhatIsNotModelledIsNamedAllAtOnce) {
   const auto problems_of = [](const std::string& line, Detail detail) {
     Problems problems;
@@ -148,7 +187,12 @@ TEST(Replays, WhatIsNotModelledIsNamedAllAtOnce) {
                                   "--schedule-policy random",
                         Detail::kClasses),
             3U);
-  EXPECT_EQ(problems_of(kSglang + "--tp 4 --dp 4 --enable-dp-attention", Detail::kClasses), 1U);
+  EXPECT_EQ(problems_of(kSglang + "--tp 4 --dp 4 --enable-dp-attention", Detail::kClasses), 0U);
+  EXPECT_EQ(problems_of("vllm serve meta-llama/Llama-3.1-8B-Instruct -dp 2", Detail::kAllocator),
+            1U);
+  EXPECT_EQ(problems_of("vllm serve meta-llama/Llama-3.1-8B-Instruct -dp 2 --kv-offloading-size 8",
+                        Detail::kClasses),
+            1U);
   EXPECT_EQ(problems_of(kTrtllm + "--max_beam_width 2", Detail::kClasses), 1U);
 }
 
