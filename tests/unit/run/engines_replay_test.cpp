@@ -174,6 +174,25 @@ TEST(Replicas, ThoseThatShareExpertsStepTogether) {
   EXPECT_GT(took(two.rows[0]) - took(alone.rows[0]), prefill - 2 * step);
 }
 
+// A long prompt keeps one rank busy; the two short ones behind it go to the other.
+TEST(Replicas, RanksOfAttentionDataParallelismTakeThoseWithFewestTokens) {
+  const std::string line =
+      "trtllm-serve Qwen/Qwen3-30B-A3B --tp_size 2 --ep_size 2 --enable_attention_dp "
+      "--max_batch_size 8 ";
+  const Served served =
+      run(line, {request(0, 4000, 4), request(0, 32, 4), request(0, 32, 4)}, "1.2.0");
+  ASSERT_EQ(served.record.ranks.size(), 2U);
+  const auto most = [&](std::size_t rank) {
+    std::int64_t running = 0;
+    for (const TimelineRow& row : served.record.ranks[rank].timeline) {
+      running = std::max(running, row.running);
+    }
+    return running;
+  };
+  EXPECT_EQ(most(0), 1);
+  EXPECT_EQ(most(1), 2);
+}
+
 TEST(Replays, WhatIsNotModelledIsNamedAllAtOnce) {
   const auto problems_of = [](const std::string& line, Detail detail) {
     Problems problems;
