@@ -30,4 +30,9 @@ inline bool has_attention(const ModelSpec& spec, AttentionKind kind) {
                        [kind](const AttentionSpec& attention) { return attention.kind == kind; });
 }
 
+inline bool has_experts(const ModelSpec& spec) {
+  return std::any_of(spec.layer_kinds.begin(), spec.layer_kinds.end(),
+                     [](const LayerSpec& layer) { return layer.ffn.kind == FfnKind::kMoe; });
+}
+
 }  // namespace oomcast::models

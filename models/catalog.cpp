@@ -71,7 +71,7 @@ std::vector<std::string> catalog_names() {
   return names;
 }
 
-ModelSpec catalog_model(std::string_view name) {
+ModelSpec catalog_model(std::string_view name, const Json& changes) {
   const std::vector<std::string> ids = catalog_names();
   const std::string wanted = lower(name);
   std::vector<std::string> hits;
@@ -91,7 +91,7 @@ ModelSpec catalog_model(std::string_view name) {
     const auto other = aliases();
     const auto alias = other.find(hits.front());
     const std::string& config = alias == other.end() ? hits.front() : alias->second;
-    return read_model_config(embedded_json(file_of(config)), hits.front());
+    return read_model_config(with_changes(embedded_json(file_of(config)), changes), hits.front());
   }
   constexpr std::string_view kAdvice =
       "give the model's own config.json with --model-config; `oomcast list models` shows the "

@@ -282,7 +282,40 @@ ModelSpec read_model_config_text(std::string_view text, const std::string& sourc
   return read_model_config(parse_json(without_python_numbers(text), source), source);
 }
 
-ModelSpec read_model_config(const std::string& path) {
+namespace {
+
+void join(Json& target, const Json& changes) {
+  for (const auto& [key, value] : changes.items()) {
+    if (value.is_object() && target.contains(key) && target.at(key).is_object()) {
+      join(target.at(key), value);
+    } else {
+      target[key] = value;
+    }
+  }
+}
+
+}  // namespace
+
+Json with_changes(Json config, const Json& changes) {
+  if (!config.is_object() || !changes.is_object()) {
+    return config;
+  }
+  constexpr std::string_view kNested = "_config";
+  for (const auto& [key, value] : changes.items()) {
+    const bool object = value.is_object() && config.contains(key) && config.at(key).is_object();
+    if (object && key.ends_with(kNested)) {
+      join(config.at(key), value);
+    } else if (key == "rope_scaling" && value.is_object() && config.contains("rope_parameters")) {
+      // One is the other's older name; the base stays.
+      join(config.at("rope_parameters"), value);
+    } else {
+      config[key] = value;
+    }
+  }
+  return config;
+}
+
+ModelSpec read_model_config(const std::string& path, const Json& changes) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   std::string file = path;
@@ -292,7 +325,8 @@ ModelSpec read_model_config(const std::string& path) {
       throw ConfigError(Problem{path, "", "", "a folder that holds config.json", ""});
     }
   }
-  ModelSpec spec = read_model_config(read_config_file(file), file, read_quant_file(file));
+  ModelSpec spec =
+      read_model_config(with_changes(read_config_file(file), changes), file, read_quant_file(file));
   if (const auto checkpoint = find_checkpoint(file)) {
     follow_checkpoint(*checkpoint, spec);
   }

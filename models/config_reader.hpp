@@ -18,7 +18,12 @@ namespace oomcast::models {
 // `path` is a config.json or a folder that holds one. hf_quant_config.json beside it, or
 // NAME.hf_quant_config.json beside NAME.json, is read too; so is the size of a checkpoint that lies
 // there (checkpoint.hpp).
-ModelSpec read_model_config(const std::string& path);
+//
+// `changes`, as engines apply them to a config they have read (vLLM --hf-overrides,
+// config/model.py _apply_dict_overrides; SGLang --json-model-override-args): keys of nested configs
+// join those, all others are replaced.
+ModelSpec read_model_config(const std::string& path, const Json& changes = nullptr);
+Json with_changes(Json config, const Json& changes);
 
 // `source` names the file in messages; it becomes ModelSpec::name. `hf_quant_config` may be null.
 ModelSpec read_model_config(const Json& config, const std::string& source,

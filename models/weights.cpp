@@ -74,7 +74,7 @@ std::int64_t on_rank(const Extent& extent, const ShardPlan& plan, int tp) {
       units /= plan.whole_shared_experts ? 1 : tp;
       break;
     case Split::kWhereItDivides:
-      units /= units % tp == 0 && !plan.whole_towers ? tp : 1;
+      units /= units % tp == 0 ? tp : 1;
       break;
     case Split::kStepTokens:
       units *= plan.step_tokens;
@@ -162,7 +162,7 @@ class RankBuilder {
       return;
     }
     const DType dtype = dtype_of(tensor.element, dtype_);
-    const int tp = ranks_dividing(tensor.name, plan_);
+    const int tp = ranks_of(tensor);
     const std::int64_t elements =
         (Bytes{rows_on_rank(tensor, plan_, tp)} * on_rank(tensor.columns, plan_, tp) *
          on_rank(tensor.experts, plan_, tp))
@@ -179,6 +179,7 @@ class RankBuilder {
   }
 
   void add(const Tower& tower) {
+    whole_ = tower.component == Component::kAudio ? plan_.whole_audio : plan_.whole_vision;
     for (const Tower::Group& group : tower.groups) {
       for (std::int64_t i = 0; i < group.count; ++i) {
         for (const TensorSpec& tensor : group.tensors) {
@@ -186,6 +187,7 @@ class RankBuilder {
         }
       }
     }
+    whole_ = false;
   }
 
   // Slots of embedding and head: down of the vocabulary and up to the hidden size, or the other
@@ -212,6 +214,9 @@ class RankBuilder {
   RankWeights take() { return std::move(out_); }
 
  private:
+  int ranks_of(const TensorSpec& tensor) const {
+    return whole_ ? 1 : ranks_dividing(tensor.name, plan_);
+  }
   static bool has_bit(const std::vector<std::uint64_t>& bits, int layer, std::size_t index) {
     return ((bits.at(static_cast<std::size_t>(layer)) >> index) & 1U) != 0;
   }
@@ -241,7 +246,7 @@ class RankBuilder {
 
   void add_quantised(const QuantScheme& scheme, const TensorSpec& tensor, int layer) {
     LinearShape shape;
-    const int tp = ranks_dividing(tensor.name, plan_);
+    const int tp = ranks_of(tensor);
     for (const Extent& extent : tensor.rows) {
       if (const std::int64_t rows = on_rank(extent, plan_, tp); rows > 0) {
         shape.parts.push_back(rows);
@@ -274,7 +279,7 @@ class RankBuilder {
   }
 
   void add_lora(const LoraSlots& lora, const TensorSpec& tensor, int layer) {
-    const int tp = ranks_dividing(tensor.name, plan_);
+    const int tp = ranks_of(tensor);
     const std::int64_t columns = on_rank(tensor.columns, plan_, tp);
     const std::int64_t experts = on_rank(tensor.experts, plan_, tp);
     const bool columns_divided = tensor.columns.split != Split::kWhole;
@@ -438,6 +443,7 @@ class RankBuilder {
 
   const ModelSpec& spec_;
   const ShardPlan& plan_;
+  bool whole_ = false;  // the tower under way is not divided
   DType dtype_;
   std::vector<bool> rope_made_;
   std::optional<QuantScheme> scheme_;

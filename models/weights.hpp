@@ -97,9 +97,10 @@ struct ShardPlan {
   std::vector<int> layers_per_stage = {};
   // Load the vision/audio towers too (vLLM skips them when every modality's limit is 0).
   bool towers = false;
-  // Every rank holds whole towers (vLLM --mm-encoder-tp-mode data, and encoders that it runs
-  // through the Transformers library: Gemma 4).
-  bool whole_towers = false;
+  // Every rank holds whole encoders (vLLM --mm-encoder-tp-mode data, and those that it takes from
+  // other libraries: Gemma 4).
+  bool whole_vision = false;
+  bool whole_audio = false;
   // Load the model's own draft layers (MTP) too, on the last stage.
   bool draft = false;
   // Drafts that a step checks: convolution states keep as many inputs more.

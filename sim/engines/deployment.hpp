@@ -107,6 +107,9 @@ struct EngineDeployment {
   // Held by other processes before this engine starts; free memory as shown then covers it.
   [[nodiscard]] Bytes used_by_others() const;
 
+  // Data-parallel replicas, each with its scheduler and its KV cache.
+  [[nodiscard]] virtual int replicas() const { return dp; }
+
   // The engine's own resolved settings, for config.resolved.json.
   [[nodiscard]] virtual OrderedJson resolved() const = 0;
   // Settings to try when it does not fit, mildest first.

@@ -11,6 +11,7 @@
 
 #include "sim/core/error.hpp"
 #include "sim/engines/deployment.hpp"
+#include "sim/launch/flag_table.hpp"
 
 namespace oomcast {
 
@@ -59,6 +60,30 @@ class LaunchResolver {
       return 1;
     }
     return static_cast<int>(value);
+  }
+
+  // Flags that the engine's table marks as not modelled. The others in it that change bytes or
+  // decisions are read somewhere.
+  void refuse_what_is_not_modelled() {
+    const launch::FlagTable* table = launch::flag_table(line().engine);
+    for (const auto& [name, flag] : line().flags) {
+      const launch::FlagSpec* spec = table != nullptr ? table->find(name) : nullptr;
+      if (spec == nullptr || flag.origin != launch::Origin::kGiven ||
+          (spec->modelled && spec->refused.empty()) || !spec->asks(flag.value, line().version)) {
+        continue;
+      }
+      if (spec->refused.empty()) {
+        out_.warnings.push_back(fmt::format(
+            "{} is not modelled: the plan is that of a launch without it", flag.written));
+      } else {
+        complain(name, flag.value.dump(), "a launch without " + spec->refused,
+                 spec->instead.empty() ? spec->refused + " is not modelled yet" : spec->instead);
+      }
+    }
+    if (out_.gpu.vendor != "nvidia") {
+      problems_.add({"command line", "--gpu", out_.gpu.name, "a card of NVIDIA",
+                     "other vendors' engines are not modelled yet"});
+    }
   }
 
   void torch_settings() { settle_torch(out_, out_.rules.torch, problems_); }

@@ -49,6 +49,18 @@ Json VersionRows::list(const std::string& key) const {
   return typed<Json>(key, &Json::is_array, "a list");
 }
 
+std::vector<std::string> VersionRows::texts(const std::string& key) const {
+  std::vector<std::string> texts;
+  for (const Json& item : list(key)) {
+    if (item.is_string()) {
+      texts.push_back(item.get<std::string>());
+    } else {
+      problems_.add({source_, "rules." + key, item.dump(), "a text", ""});
+    }
+  }
+  return texts;
+}
+
 Version VersionRows::version(const std::string& key) const {
   const Json* row = rule(key);
   const auto value = row != nullptr && row->at("value").is_string()

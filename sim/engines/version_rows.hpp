@@ -60,6 +60,7 @@ class VersionRows {
   }
 
   [[nodiscard]] Json list(const std::string& key) const;
+  [[nodiscard]] std::vector<std::string> texts(const std::string& key) const;
 
   // A measured integer; adds "NAME = VALUE +-SPREAD: about [source]".
   [[nodiscard]] std::int64_t measured(const std::string& key,

@@ -103,6 +103,14 @@ FlagSpec read_flag(const JsonView& view) {
   flag.bare_key = read_rows(view, "bare_key");
   flag.pairs = view.boolean("pairs").value_or(false);
   flag.dotted = view.text("dotted").value_or("");
+  flag.modelled = view.boolean("modelled").value_or(true);
+  flag.refused = view.text("refused").value_or("");
+  flag.instead = view.text("instead").value_or("");
+  if (const Json* values = view.find("harmless"); values != nullptr && values->is_array()) {
+    flag.harmless.assign(values->begin(), values->end());
+  } else if (values != nullptr) {
+    view.complain("harmless", "a list of values");
+  }
   return flag;
 }
 
@@ -130,6 +138,14 @@ Json FlagSpec::default_in(const Version& version) const {
     }
   }
   return nullptr;
+}
+
+bool FlagSpec::asks(const Json& value, const Version& version) const {
+  static const std::array<Json, 8> kOff = {nullptr, false, 0, -1, "", "auto", "none", "{}"};
+  const auto is = [&value](const Json& other) { return value == other; };
+  return !is(default_in(version)) && std::none_of(kOff.begin(), kOff.end(), is) &&
+         std::none_of(harmless.begin(), harmless.end(), is) &&
+         !(value.is_structured() && value.empty());
 }
 
 std::string FlagSpec::bare_key_in(const Version& version) const {

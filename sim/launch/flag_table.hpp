@@ -76,6 +76,12 @@ struct FlagSpec {
   std::vector<FlagChoice> bare_key;
   // "image=2,video=0" for {"image":2,"video":0}.
   bool pairs = false;
+  // What a plan does not know: a launch that asks for it is planned as if it had not, with a
+  // warning, or refused: "a launch without REFUSED". `instead`: what to do.
+  bool modelled = true;
+  std::string refused;
+  std::string instead;
+  std::vector<Json> harmless;  // values beside its default that do not ask for anything
   // A short form with an attached dot (`-O.key=value`) writes into this JSON flag.
   std::string dotted;
 
@@ -84,6 +90,8 @@ struct FlagSpec {
     return effect == Effect::kMemory || effect == Effect::kScheduling;
   }
   [[nodiscard]] Json default_in(const Version& version) const;
+  // Whether a value asks for more than the feature being off.
+  [[nodiscard]] bool asks(const Json& value, const Version& version) const;
   [[nodiscard]] std::string bare_key_in(const Version& version) const;
 };
 

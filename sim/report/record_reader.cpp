@@ -242,10 +242,15 @@ void read_plan(const JsonView& plan, FinishedRun& run) {
   run.assumptions = texts_of(plan, "assumptions");
   run.warnings = texts_of(plan, "warnings");
   run.notes = texts_of(plan, "notes");
-  for_each(plan, "ranks", kMostRanks, [&run](const JsonView& view) {
+  // Ranks of further data-parallel replicas start as those of the first.
+  const Json* listed = plan.find("ranks");
+  const auto planned = listed == nullptr || !listed->is_array() || listed->empty()
+                           ? std::int64_t{1}
+                           : static_cast<std::int64_t>(listed->size());
+  for_each(plan, "ranks", kMostRanks, [&run, planned](const JsonView& view) {
     const std::int64_t number = required(view, "rank", 0, kMost);
     for (FinishedRank& rank : run.ranks) {
-      if (rank.rank == number && rank.startup.empty()) {
+      if (rank.rank % planned == number && rank.startup.empty()) {
         read_planned_rank(view, rank);
       }
     }

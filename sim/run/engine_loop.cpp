@@ -90,6 +90,13 @@ void EngineLoop::take_results() {
   tell(results);
 }
 
+void EngineLoop::stretch(FineSpan end) {
+  if (end > ends_.back()) {
+    free_from_ = free_from_ + (end - ends_.back());
+    ends_.back() = end;
+  }
+}
+
 void EngineLoop::tell(const RoundResults& results) {
   for (const RequestId id : results.first_token) {
     listener_.first_token(id, instant(now_));

@@ -51,6 +51,10 @@ class EngineLoop {
   // False when nothing will ever happen until something comes from outside: then sleep().
   bool schedule_round();
   void take_results();
+  // End of the batch launched last; there must be one.
+  [[nodiscard]] FineSpan last_end() const { return ends_.back(); }
+  // It ends no earlier: replicas that step together wait for each other.
+  void stretch(FineSpan end);
   // The engine's loop turns without work; it goes on when somebody wakes it.
   void sleep();
   void wake(FineSpan at);

@@ -9,11 +9,37 @@
 namespace oomcast {
 namespace {
 
+// What the line changes in the model's config.
+Json config_changes(const launch::Launch& launch) {
+  Json changes = Json::object();
+  const auto take = [&](const char* flag) {
+    if (const Json* given = launch.json(flag); given != nullptr && given->is_object()) {
+      changes.update(*given);
+    }
+  };
+  if (launch.engine == launch::Engine::kSglang) {
+    take("json-model-override-args");
+  }
+  if (launch.engine != launch::Engine::kVllm) {
+    return changes;
+  }
+  take("hf-overrides");
+  // Before 0.11.1, joined to the overrides.
+  if (const Json* scaling = launch.json("rope-scaling"); scaling != nullptr && !scaling->empty()) {
+    changes["rope_scaling"] = *scaling;
+  }
+  if (const auto base = launch.number("rope-theta")) {
+    changes["rope_theta"] = *base;
+  }
+  return changes;
+}
+
 std::shared_ptr<const models::ModelSpec> find_model(const DeploymentInput& input,
                                                     const launch::Launch& launch) {
-  return std::make_shared<models::ModelSpec>(input.model_config.empty()
-                                                 ? models::catalog_model(launch.model)
-                                                 : models::read_model_config(input.model_config));
+  const Json changes = config_changes(launch);
+  return std::make_shared<models::ModelSpec>(
+      input.model_config.empty() ? models::catalog_model(launch.model, changes)
+                                 : models::read_model_config(input.model_config, changes));
 }
 
 // Runs `read`; what it complains about joins the other problems.
@@ -81,6 +107,10 @@ AnyDeployment resolve_again(const EngineDeployment& deployment, launch::Launch l
 }
 AnyDeployment resolve_again(const EngineDeployment& deployment, launch::Launch launch,
                             models::GpuSpec gpu) {
+  if (config_changes(launch) != config_changes(deployment.launch)) {
+    throw ConfigError(Problem{"launch line", "changes of the model's config", "varied",
+                              "the same ones throughout", "each makes another model"});
+  }
   return resolve_for_engine(std::move(launch), deployment.model, std::move(gpu), deployment.card,
                             deployment.assumed);
 }
@@ -124,7 +154,9 @@ Plan start(AnyDeployment deployment, StartMemo* memo) {
         using Deployment = std::decay_t<decltype(engine)>;
         auto startup = [&] {
           if constexpr (std::is_same_v<Deployment, vllm::Deployment>) {
-            return simulate_startup(engine, memo);
+            vllm::Startup started = simulate_startup(engine, memo);
+            engine.max_model_len = started.max_model_len;
+            return started;
           } else {
             return simulate_startup(engine);
           }

@@ -4,6 +4,7 @@
 
 #include "sim/core/digest.hpp"
 #include "sim/run/engine_loop.hpp"
+#include "sim/run/replicas.hpp"
 #include "sim/run/request_desk.hpp"
 
 namespace oomcast {
@@ -132,6 +133,10 @@ class Serving final : public RoundListener {
 
 void replay(Plan plan, const StepTimeModel& model, workloads::RequestStream& stream,
             RequestSink& sink, const ReplayOptions& options, RunRecord& record) {
+  if (plan.deployment().replicas() > 1) {
+    replay_replicas(plan, model, stream, sink, options, record);
+    return;
+  }
   const std::unique_ptr<ServingEngine> engine = make_serving_engine(std::move(plan));
   Serving(*engine, model, stream, sink, options, record).run();
 }

@@ -147,6 +147,11 @@ class ServingEngine {
   // KV copies between the cards and a host tier; nullptr for a server without one.
   [[nodiscard]] virtual HostCopies* host_copies() { return nullptr; }
 
+  // Of one of several data-parallel replicas: whether all run their steps together, and how loaded
+  // a front end takes it to be (nothing: requests go to replicas in turn).
+  [[nodiscard]] virtual bool steps_with_replicas() const { return false; }
+  [[nodiscard]] virtual std::optional<std::int64_t> load() const { return std::nullopt; }
+
   [[nodiscard]] virtual std::int64_t running() const = 0;
   [[nodiscard]] virtual std::int64_t waiting() const = 0;
   [[nodiscard]] virtual std::int64_t preemptions() const = 0;
@@ -155,7 +160,7 @@ class ServingEngine {
 
 // Adds what of the deployment can be planned but not replayed, at this depth.
 void check_replay(const AnyDeployment& deployment, Detail detail, Problems& problems);
-// The same for one server of a cluster, which may have one role alone.
+// The same for one server of a cluster, which may have one role alone and no replicas.
 void check_member(const AnyDeployment& deployment, Detail detail, Problems& problems);
 
 std::unique_ptr<ServingEngine> make_serving_engine(Plan plan);

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "models/attention_kinds.hpp"
 #include "sim/core/error.hpp"
 #include "sim/engines/sglang/scheduler.hpp"
 #include "sim/engines/sglang/serving.hpp"
@@ -18,11 +19,8 @@
 namespace oomcast {
 namespace {
 
-PoolUse use_of(const sglang::PoolCounts& slots) {
+PoolUse in_slots(const sglang::PoolCounts& slots) {
   return {slots.used.count(), slots.cached.count()};
-}
-KvUse use_of(const sglang::PoolCounts& slots, const sglang::PoolCounts& window) {
-  return {use_of(slots), use_of(window)};
 }
 
 // Down to whole bytes: what packed formats have beyond them counts as free.
@@ -43,7 +41,8 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
           std::make_unique<ClassSteps>(
               stage, std::make_unique<sglang::StepPeaks>(plan_.deployment, stage.stage),
               std::move(first)),
-          UnitBytes{slot_bytes(stage.sizes.full_token), slot_bytes(stage.sizes.window_token)});
+          UnitBytes{slot_bytes(stage.sizes.full_token),
+                    has_states_ ? stage.sizes.state : slot_bytes(stage.sizes.window_token)});
     }
     return books;
   }
@@ -100,7 +99,8 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
     for (const sglang::FinishedRequest& request : plan.transfers.finished) {
       dropped_.push_back({request.id, RequestOutcome::kFinished, request.output});
     }
-    Round round{plan, plan.admitted, thrown_back_, dropped_, use_of(plan.slots, plan.window_slots)};
+    Round round{plan, plan.admitted, thrown_back_, dropped_,
+                use_of(plan.slots, plan.window_slots, plan.running)};
     if (handoff_) {
       handoff_->note(plan);
       round.handed_token = plan.transfers.joined;
@@ -168,10 +168,15 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
   }
   SteadyUse advance_steady(std::int64_t rounds) override {
     const sglang::SteadyJump& jump = scheduler_.advance_steady(rounds);
-    return {use_of(jump.first, {}), use_of(jump.last, {}), jump.last_growth};
+    const std::int64_t running = scheduler_.running();
+    return {use_of(jump.first, {}, running), use_of(jump.last, {}, running), jump.last_growth};
   }
 
   [[nodiscard]] std::int64_t preemptions() const override { return scheduler_.preemptions(); }
+
+  [[nodiscard]] bool steps_with_replicas() const override {
+    return plan_.deployment.attention_dp > 1;
+  }
 
   bool take_role(KvHandoff::Role role) override {
     return handoff_ &&
@@ -187,7 +192,8 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
   // By reference: the settings are read before the plan moves.
   SglangServing(const sglang::SchedulerConfig& config, Plan::Sglang&& plan)
       : SchedulerServing(std::move(plan), config),
-        has_priorities_(config.enable_priority_scheduling) {
+        has_priorities_(config.enable_priority_scheduling),
+        has_states_(models::has_recurrent_state(*plan_.deployment.model)) {
     if (config.role != sglang::Role::kMixed) {
       handoff_.emplace(scheduler_, config);
     }
@@ -198,6 +204,12 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
                                            plan_.deployment.tp, stage.sizes.full_layers},
                        plan_.deployment.gpu.host_link_bandwidth);
     }
+  }
+
+  // The second pool holds windows, or the state that each running request has.
+  [[nodiscard]] KvUse use_of(const sglang::PoolCounts& slots, const sglang::PoolCounts& window,
+                             std::int64_t running) const {
+    return {in_slots(slots), has_states_ ? PoolUse{running, 0} : in_slots(window)};
   }
 
   // A startup that failed leaves no pool; its scheduler is never asked.
@@ -236,6 +248,7 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
   }
 
   bool has_priorities_;
+  bool has_states_;               // recurrent layers
   std::set<RequestId> too_long_;  // queued, to be aborted with their first token
   std::set<RequestId> refused_;   // found the queue full, or too long for one role alone
   std::vector<RequestId> thrown_back_;

@@ -1,4 +1,6 @@
 // TensorRT-LLM behind the serving loop.
+#include <tsl/robin_map.h>
+
 #include <optional>
 #include <utility>
 
@@ -35,6 +37,10 @@ class TrtllmServing final : public SchedulerServing<Plan::Trtllm, trtllm::Schedu
     auto spec = spec_of<trtllm::RequestSpec>(request, id);
     switch (scheduler_.add(spec)) {
       case trtllm::Added::kQueued:
+        if (steps_with_replicas()) {
+          active_[id] = request.input;
+          active_tokens_ += request.input;
+        }
         return std::nullopt;
       case trtllm::Added::kEmptyPrompt:
         return RequestOutcome::kRejectedEmptyPrompt;
@@ -59,6 +65,10 @@ class TrtllmServing final : public SchedulerServing<Plan::Trtllm, trtllm::Schedu
     ended_.clear();
     for (const trtllm::FinishedRequest& request : output.finished) {
       ended_.push_back({request.id, RequestOutcome::kFinished, request.output});
+      if (const auto found = active_.find(request.id); found != active_.end()) {
+        active_tokens_ -= found->second;
+        active_.erase(found);
+      }
     }
     return {output.first_token, ended_};
   }
@@ -85,6 +95,12 @@ class TrtllmServing final : public SchedulerServing<Plan::Trtllm, trtllm::Schedu
   [[nodiscard]] HostCopies* host_copies() override { return copies_ ? &*copies_ : nullptr; }
 
   [[nodiscard]] std::int64_t preemptions() const override { return scheduler_.pauses(); }
+
+  [[nodiscard]] bool steps_with_replicas() const override {
+    return plan_.deployment.replicas() > 1;
+  }
+  // Tokens of the prompts it has (facts: TensorRT-LLM 5).
+  [[nodiscard]] std::optional<std::int64_t> load() const override { return active_tokens_.count(); }
 
  private:
   // By reference: the settings are read before the plan moves.
@@ -126,6 +142,9 @@ class TrtllmServing final : public SchedulerServing<Plan::Trtllm, trtllm::Schedu
   }
 
   Bytes block_;  // on one rank
+  // With replicas: prompts of requests not yet ended.
+  tsl::robin_map<RequestId, Tokens> active_;  // never iterated
+  Tokens active_tokens_;
   std::optional<HostCopies> copies_;
   HostCopies::Job copied_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/attention_kinds.hpp"
 #include "sim/core/error.hpp"
 #include "sim/engines/vllm/scheduler.hpp"
 #include "sim/engines/vllm/step_peaks.hpp"
@@ -132,6 +133,15 @@ class VllmServing final : public SchedulerServing<Plan::Vllm, vllm::Scheduler> {
   }
 
   [[nodiscard]] std::int64_t preemptions() const override { return scheduler_.preemptions(); }
+
+  [[nodiscard]] bool steps_with_replicas() const override {
+    return models::has_experts(*plan_.deployment.model);
+  }
+  // v1/engine/core_client.py get_core_engine_for_request
+  [[nodiscard]] std::optional<std::int64_t> load() const override {
+    constexpr std::int64_t kWaitingWeighs = 4;
+    return kWaitingWeighs * waiting() + running();
+  }
 
   bool take_role(KvHandoff::Role role) override {
     const auto transfer = vllm::kv_transfer(plan_.deployment.launch);

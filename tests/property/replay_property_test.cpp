@@ -57,6 +57,22 @@ class Case : private RandomCase {
     return line;
   }
 
+  // A rank's share of a chunk must hold whole pages.
+  std::string sglang_replicas() {
+    const std::string line = sglang();
+    const bool any_chunk = line.find("--page-size 1 ") != std::string::npos;
+    return line + (any_chunk && flip(2) ? " --tp 2 --dp 2 --enable-dp-attention" : " --dp 3");
+  }
+  std::string vllm_version() { return pick<std::string>({"0.11.0", "0.19.0", "0.33.0"}); }
+  std::string vllm_replicas() {
+    return fmt::format(
+        "vllm serve {} -dp {} --max-model-len 4096 --max-num-seqs {} --max-num-batched-tokens {} "
+        "--num-gpu-blocks-override {}",
+        pick<std::string>(
+            {"meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen3-30B-A3B --enable-expert-parallel"}),
+        2 * number(1, 2), number(1, 16), number(64, 512), number(300, 600));
+  }
+
   // A host tier, where the release has the rules.
   std::string host_tier(const std::string& line, const std::string& version) {
     if (line.find("--disable-radix-cache") != std::string::npos ||
@@ -182,6 +198,26 @@ TEST_F(ReplayProperty, TrtllmFastForwardEqualsSingleSteps) {
   EXPECT_GT(lost_places_, 0);
   EXPECT_GT(hit_, 0);
   EXPECT_GT(loads_, property_cases() / 100);
+}
+
+// Replicas at their own pace, those of experts together.
+TEST_F(ReplayProperty, ReplicasFastForwardEqualsSingleSteps) {
+  for (std::int64_t seed = 0; seed < property_cases() / 10 && !HasFatalFailure(); ++seed) {
+    current_seed = seed;
+    Case made(static_cast<std::uint64_t>(seed));
+    DeploymentInput input;
+    input.gpu = "H100-80GB";
+    if (seed % 3 == 0) {
+      input.launch_line = made.sglang_replicas();
+      input.engine_version = made.sglang_version();
+    } else {
+      input.launch_line = made.vllm_replicas();
+      input.engine_version = made.vllm_version();
+    }
+    check(input, made);
+  }
+  EXPECT_GT(lost_places_, 0);
+  EXPECT_GT(hit_, 0);
 }
 
 TEST_F(ReplayProperty, SglangFastForwardEqualsSingleSteps) {

@@ -24,10 +24,6 @@ bool any_layer(const models::ModelSpec& model, Test test) {
 
 }  // namespace
 
-bool has_experts(const models::ModelSpec& model) {
-  return any_layer(model, [](const auto& layer) { return layer.ffn.kind == FfnKind::kMoe; });
-}
-
 bool has_mla(const models::ModelSpec& model) {
   return models::has_attention(model, AttentionKind::kMla);
 }
@@ -64,6 +60,10 @@ models::ShardPlan Deployment::shard(int stage) const {
   }
   plan.interleaved_rope_factor = 1;
   plan.towers = !launch.on("language-only") && !launch.on("language-model-only");
+  plan.whole_vision =
+      launch.on("mm-enable-dp-encoder") &&
+      std::find(rules.encoder_data_parallel.begin(), rules.encoder_data_parallel.end(),
+                model->architecture) != rules.encoder_data_parallel.end();
   if (!model->quantization) {
     plan.online_quantization = launch.text("quantization").value_or("");
   }

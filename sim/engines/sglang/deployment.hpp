@@ -79,12 +79,13 @@ struct Deployment : EngineDeployment {
   [[nodiscard]] bool fuses_shared_experts(const models::LayerSpec& layer) const;
   // Caches of the stage's layers on one rank.
   [[nodiscard]] std::vector<models::KvLayerSpec> kv_layers(int stage) const;
+  // With attention data parallelism the ranks of one server.
+  [[nodiscard]] int replicas() const override { return dp * attention_dp; }
   // Columns that a row of the request table has beyond the context length.
   [[nodiscard]] std::int64_t extra_columns() const;
 };
 
-// Whether layers have experts, MLA's latents.
-bool has_experts(const models::ModelSpec& model);
+// Whether layers have MLA's latents.
 bool has_mla(const models::ModelSpec& model);
 
 // Throws ConfigError with all problems: flags that contradict, shards that do not divide, what is

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/attention_kinds.hpp"
 #include "sim/comm/group.hpp"
 #include "sim/engines/environment.hpp"
 
@@ -207,7 +208,7 @@ class ExchangeReader {
 }  // namespace
 
 std::string dispatch_backend(const Deployment& deployment) {
-  if (!has_experts(*deployment.model)) {
+  if (!models::has_experts(*deployment.model)) {
     return "none";
   }
   if (deployment.launch.on("enable-deepep-moe")) {

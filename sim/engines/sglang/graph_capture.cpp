@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/attention_kinds.hpp"
 #include "sim/core/error.hpp"
 #include "sim/engines/startup_tag.hpp"
 
@@ -264,7 +265,7 @@ bool GraphCapture::grow_scratch(bool decode, std::int64_t tokens) {
   if (layer == kinds.end()) {
     return true;
   }
-  if (tokens < kDual && !second_stream_used_ && !has_experts(*deployment_.model)) {
+  if (tokens < kDual && !second_stream_used_ && !models::has_experts(*deployment_.model)) {
     second_stream_used_ = true;
     memory_.use_stream(kSecondStream);
     const bool fits = make_static({{"cuBLAS workspace", "by GPU generation", "",

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 
+#include "models/attention_kinds.hpp"
 #include "models/fp4_conversion.hpp"
 #include "sim/core/error.hpp"
 #include "sim/engines/sglang/repack.hpp"
@@ -345,7 +346,7 @@ class Builder {
 
 LoadSequence expert_locations(const Deployment& deployment) {
   LoadSequence out;
-  if (!deployment.rules.expert_locations || !has_experts(*deployment.model)) {
+  if (!deployment.rules.expert_locations || !models::has_experts(*deployment.model)) {
     return out;
   }
   std::int64_t experts = 0;

@@ -41,6 +41,7 @@ class Resolver : private LaunchResolver<Deployment> {
 
   Deployment run() {
     refuse_what_is_not_modelled();
+    refuse_other_implementations();
     roles();
     parallelism();
     speculation();
@@ -65,137 +66,10 @@ class Resolver : private LaunchResolver<Deployment> {
  private:
   const StartupRules& rules() const { return out_.rules; }
 
-  // A value that leaves the feature off, or one rank of it.
-  static bool is_harmless(const Json& value) {
-    return value.is_null() || value == Json(false) || value == Json(0) || value == Json(-1) ||
-           value == Json(1) || value == Json("auto") || value == Json("none") ||
-           value == Json("") || value == Json("{}") || (value.is_structured() && value.empty());
-  }
-
-  // Flags that change bytes in ways not modelled: a plan would be wrong without a word.
-  void refuse_what_is_not_modelled() {
-    static constexpr std::array<std::pair<const char*, const char*>, 63> kRefused = {{
-        {"json-model-override-args", "overriding the model's config"},
-        {"enable-int8-mamba-checkpoint", "int8 copies of recurrent states"},
-        {"int8-mamba-ckpt-size", "int8 copies of recurrent states"},
-        {"enable-kv-cache-sharding", "a KV pool divided over ranks"},
-        {"enable-page-major-kv-layout", "KV pages of all layers together"},
-        {"enable-paged-experts", "experts paged in"},
-        {"paged-experts-num-resident", "experts paged in"},
-        {"enable-prefill-cp", "context parallel prefills"},
-        {"dwdp-size", "weights divided over data-parallel ranks"},
-        {"enable-hisparse", "a sparse cache on the host"},
-        {"hisparse-config", "a sparse cache on the host"},
-        {"enable-layernorm-sp", "norms divided over ranks"},
-        {"enable-shared-experts-attn-tp", "shared experts divided otherwise"},
-        {"shared-experts-tp-size", "shared experts divided otherwise"},
-        {"enable-dense-mlp-attn-tp", "dense layers divided otherwise"},
-        {"enable-flexkv", "FlexKV"},
-        {"enable-linear-replayssm", "replayed recurrent states"},
-        {"enable-linear-replayssm-spec", "replayed recurrent states"},
-        {"linear-replayssm-cache-len", "replayed recurrent states"},
-        {"enable-decoder-swa-bounded-replay", "a bounded window cache"},
-        {"enable-encoder-swa-bounded-replay", "a bounded window cache"},
-        {"enable-deepseek-v4-fp4-indexer", "an indexer cache in four bits"},
-        {"enable-dsa-cache-layer-split", "an indexer cache apart"},
-        {"ple-offload-embedding", "per-layer embeddings on the host"},
-        {"prefill-only-disable-kv-cache", "prefills without a cache"},
-        {"prefill-kv-cache-dequant-dtype", "a dequantised cache"},
-        {"speculative-draft-kv-cache-dtype", "a draft cache of another dtype"},
-        {"speculative-draft-window-size", "a draft with a window"},
-        {"speculative-draft-sink-size", "a draft with a window"},
-        {"speculative-dflash-block-size", "block drafts"},
-        {"speculative-dspark-block-size", "block drafts"},
-        {"disaggregation-decode-extra-slots", "spare slots of a decode role"},
-        {"sampling-mask-max-tokens", "masks of sampling"},
-        {"enable-return-aux-hidden-states", "hidden states returned"},
-        {"aux-hidden-state-capture", "hidden states returned"},
-        {"uno-lora-path", "LoRA"},
-        {"experts-shared-outer-loras", "LoRA"},
-        {"enable-w4a4-mxfp4-megamoe", "fused expert kernels"},
-        {"enable-megamoe-for-layernorm-sp", "fused expert kernels"},
-        {"dcp-replicate-q-proj", "query projections on every rank"},
-        {"enable-pd-role-switch", "a role that changes"},
-        {"mamba-max-states-per-path", "recurrent states by path"},
-        {"enforce-shared-experts-fusion", "shared experts fused by force"},
-        {"debug-cuda-graph", "graphs for debugging"},
-        {"cuda-graph-prefill-max-context", "graphs of prefills by context"},
-        {"cuda-graph-max-seq-len-prefill", "graphs of prefills by context"},
-        {"enable-waterfill", "shared experts balanced over ranks"},
-        {"cuda-graph-config", "graphs set by phase"},
-        {"kt-num-gpu-experts", "experts on the CPU"},
-        {"mm-enable-dp-encoder", "an encoder whole on every rank"},
-        {"attention-context-parallel-size", "attention context parallelism"},
-        {"decode-context-parallel-size", "decode context parallelism"},
-        {"moe-data-parallel-size", "groups of experts"},
-        {"cpu-offload-gb", "weight offloading"},
-        {"offload-group-size", "weight offloading"},
-        {"kt-weight-path", "experts on the CPU"},
-        {"enable-unified-memory", "one buffer for both pools"},
-        {"is-embedding", "pooling"},
-        {"encoder-only", "an encoder alone"},
-        {"enable-lora", "LoRA"},
-        {"lora-paths", "LoRA"},
-        {"torchao-config", "torchao"},
-        {"enable-double-sparsity", "double sparsity"},
-    }};
+  void refuse_other_implementations() {
     if (line().text("model-impl").value_or("auto") == "transformers") {
       complain("model-impl", "transformers", "SGLang's own model code",
                "models through Transformers are not modelled yet");
-    }
-    for (const auto& [flag, what] : kRefused) {
-      const auto found = line().flags.find(std::string_view(flag));
-      if (found != line().flags.end() && found->second.origin == launch::Origin::kGiven &&
-          !is_harmless(found->second.value)) {
-        complain(flag, found->second.value.dump(), std::string("a launch without ") + what,
-                 std::string(what) + " is not modelled yet");
-      }
-    }
-    if (out_.gpu.vendor != "nvidia") {
-      problems_.add({"command line", "--gpu", out_.gpu.name, "a card of NVIDIA",
-                     "other vendors' engines are not modelled yet"});
-    }
-    warn_about_the_rest();
-  }
-
-  void warn_about_the_rest() {
-    static const std::set<std::string, std::less<>> kUnmodelled = {
-        "enable-memory-saver",
-        "enable-symm-mem",
-        "enable-torch-symm-mem",
-        "enable-mscclpp",
-        "enable-two-batch-overlap",
-        "enable-torch-compile",
-        "moe-dense-tp-size",
-        "enable-lmcache",
-        "enable-pdmux",
-        "dllm-algorithm",
-        "hybrid-kvcache-ratio",
-        "enable-fp32-lm-head",
-        "enable-multi-layer-eagle",
-        "enable-weights-cpu-backup",
-        "keep-mm-feature-on-device",
-        "enable-flashinfer-moe",
-        "enable-flashinfer-cutlass-moe",
-        "enable-flashinfer-cutedsl-moe",
-        "enable-flashinfer-trtllm-moe",
-        "enable-flashinfer-mxfp4-moe",
-        "enable-triton-kernel-moe",
-        "dsa-prefill-backend",
-        "dsa-decode-backend",
-        "mm-attention-backend",
-        "fp8-gemm-backend",
-        "fp4-gemm-backend",
-        "speculative-token-map",
-        "speculative-draft-model-quantization",
-        "enable-return-hidden-states",
-        "disaggregation-decode-enable-offload-kvcache"};
-    for (const auto& [name, flag] : line().flags) {
-      if (flag.origin == launch::Origin::kGiven && kUnmodelled.count(name) > 0 &&
-          !is_harmless(flag.value)) {
-        out_.warnings.push_back(fmt::format(
-            "{} is not modelled: the plan is that of a launch without it", flag.written));
-      }
     }
   }
 
@@ -233,7 +107,7 @@ class Resolver : private LaunchResolver<Deployment> {
   [[nodiscard]] bool deepep() const { return dispatch_backend(out_) == "deepep"; }
 
   void experts() {
-    if (!has_experts(model())) {
+    if (!models::has_experts(model())) {
       return;
     }
     out_.ep = parallel("expert-parallel-size");

@@ -163,17 +163,19 @@ void check_serving(const Deployment& deployment, Problems& problems) {
     refuse("--speculative-algorithm", deployment.speculation->algorithm,
            "no speculative decoding for a replay", "its scheduling is not modelled yet");
   }
-  if (deployment.attention_dp > 1) {
-    refuse("--dp-size with --enable-dp-attention", std::to_string(deployment.attention_dp),
-           "1 for a replay", "ranks that agree on each step are not modelled yet");
+  if (deployment.attention_dp > 1 && deployment.dp > 1) {
+    refuse("--dp-size", std::to_string(deployment.dp), "1 for a replay with --attn-dp-size",
+           "several servers of such ranks are not modelled yet");
   }
   if (deployment.pp > 1) {
     refuse("--pipeline-parallel-size", std::to_string(deployment.pp), "1 for a replay",
            "SGLang's micro-batches are not modelled yet");
   }
-  if (models::has_recurrent_state(*deployment.model)) {
+  // Without a prefix tree a request has its states from its row, and rows are all that it needs.
+  if (models::has_recurrent_state(*deployment.model) && deployment.radix_cache) {
     refuse("model", deployment.model->name, "a model without recurrent layers for a replay",
-           "SGLang's prefix tree over recurrent states is not modelled yet");
+           "SGLang's prefix tree over recurrent states is not modelled yet; --disable-radix-cache "
+           "works");
   }
   if (deployment.window_pool && cache_sizes(deployment, 0).full_layers == 0) {
     refuse("model", deployment.model->name, "a model with some layers of full attention",

@@ -118,18 +118,6 @@ class Rows : public VersionRows {
     return out;
   }
 
-  [[nodiscard]] std::vector<std::string> texts(const char* key) const {
-    std::vector<std::string> out;
-    for (const Json& one : list(key)) {
-      if (!one.is_string()) {
-        complain(std::string("rules.") + key, "a list of texts");
-        break;
-      }
-      out.push_back(one.get<std::string>());
-    }
-    return out;
-  }
-
   [[nodiscard]] std::vector<std::pair<std::int64_t, double>> fraction_by_ranks() const {
     std::vector<std::pair<std::int64_t, double>> out;
     for (const Json& row : list("fraction_by_ranks")) {
@@ -200,6 +188,7 @@ StartupRules read_rules(const Version& version) {
   rules.deepep_reserve = kMiB * read.integer("deepep_reserve_mib");
   rules.attention_defaults = read.attention_defaults();
   rules.multimodal_when_asked = read.texts("multimodal_when_asked");
+  rules.encoder_data_parallel = read.texts("encoder_data_parallel");
   rules.multimodal_factor = read.boolean("multimodal_factor");
   rules.multimodal_reservation = read.boolean("multimodal_reservation");
   rules.draft_before_pool = read.boolean("draft_before_pool");

@@ -123,6 +123,7 @@ struct StartupRules {
   Bytes deepep_reserve;
   std::vector<AttentionDefault> attention_defaults;
   std::vector<std::string> multimodal_when_asked;  // architectures: --enable-multimodal
+  std::vector<std::string> encoder_data_parallel;  // architectures: --mm-enable-dp-encoder
   bool multimodal_factor = false;
   bool multimodal_reservation = false;
   bool draft_before_pool = false;  // draft weights lower the budget, and its KV is in the cell

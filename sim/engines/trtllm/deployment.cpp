@@ -50,7 +50,7 @@ class Resolver : private LaunchResolver<Deployment> {
                        assumed) {}
 
   Deployment run() {
-    refuse_what_is_not_modelled();
+    refuse_other_ways();
     parallelism();
     dtypes();
     sizes();
@@ -75,7 +75,7 @@ class Resolver : private LaunchResolver<Deployment> {
     }
   }
 
-  void refuse_what_is_not_modelled() {
+  void refuse_other_ways() {
     if (out_.gpu.vendor != "nvidia") {
       problems_.add({"command line", "--gpu", out_.gpu.name, "a card of NVIDIA",
                      "TensorRT-LLM runs on no other"});

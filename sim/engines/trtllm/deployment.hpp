@@ -35,6 +35,8 @@ struct Deployment : EngineDeployment {
 
   [[nodiscard]] OrderedJson resolved() const override;
   [[nodiscard]] std::vector<Knob> knobs() const override;
+  // Ranks that do not divide attention have requests of their own.
+  [[nodiscard]] int replicas() const override { return attention_dp ? tp : 1; }
 
   // Feed-forward layers and the head; attention, which attention DP does not divide.
   [[nodiscard]] models::ShardPlan shard(int stage) const;

@@ -48,10 +48,6 @@ void check_serving(const Deployment& deployment, Problems& problems) {
     refuse("--pp_size", std::to_string(deployment.pp), "1 for a replay",
            "several micro-batches in flight are not modelled yet");
   }
-  if (deployment.attention_dp && deployment.tp > 1) {
-    refuse("--enable_attention_dp", "on", "off for a replay",
-           "requests spread over ranks are not modelled yet");
-  }
   if (deployment.beam_width > 1) {
     refuse("--max_beam_width", std::to_string(deployment.beam_width), "1 for a replay",
            "beam search is not modelled yet");

@@ -13,6 +13,7 @@
 #include "models/attention_kinds.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units_text.hpp"
+#include "sim/engines/environment.hpp"
 #include "sim/engines/resolver.hpp"
 #include "sim/engines/vllm/expert_parallel.hpp"
 #include "sim/engines/vllm/host_pool.hpp"
@@ -31,12 +32,8 @@ using models::FfnKind;
 
 constexpr std::int64_t kBatchedExpertTokens = 256;  // default of a step with batched experts
 constexpr double kMostHostGib = 1 << 20;
+constexpr std::int64_t kMostIndexerMib = 1 << 20;
 constexpr std::int64_t kMostInBatch = std::int64_t{1} << 24;  // tokens or sequences of one step
-
-bool has_moe(const models::ModelSpec& model) {
-  return std::any_of(model.layer_kinds.begin(), model.layer_kinds.end(),
-                     [](const auto& layer) { return layer.ffn.kind == FfnKind::kMoe; });
-}
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -52,6 +49,8 @@ class Resolver : private LaunchResolver<Deployment> {
 
   Deployment run() {
     refuse_what_is_not_modelled();
+    kv_transfer(line(), problems_);
+    warn_of_compilation();
     check_known(line(), model(), problems_);
     parallelism();
     dtypes();
@@ -66,7 +65,12 @@ class Resolver : private LaunchResolver<Deployment> {
     }
     graphs();
     torch_settings();
-    models_own_rules();
+    if (const auto mib = number_variable<std::int64_t>(line(), "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB",
+                                                       1, kMostIndexerMib, problems_)) {
+      out_.indexer_logits = kMiB * *mib;
+    }
+    warn_of_unrecorded_kernels();
+    notes();
     problems_.raise_if_any();
     check_host_pool(out_, problems_);
     problems_.raise_if_any();
@@ -74,149 +78,14 @@ class Resolver : private LaunchResolver<Deployment> {
   }
 
  private:
-  // Flags that change bytes or decisions in ways not modelled: a plan would be wrong without a
-  // word.
-  void refuse_what_is_not_modelled() {
-    static constexpr std::array<std::pair<const char*, const char*>, 9> kRefused = {{
-        {"offload-group-size", "weight offloading"},
-        {"prefill-context-parallel-size", "prefill context parallelism"},
-        {"kv-cache-dtype-skip-layers", "a KV cache of mixed dtypes"},
-        {"mm-ipc-gpu-memory-gb", "a multimodal IPC reserve"},
-        {"runner", "pooling and draft runners"},
-        {"convert", "converted models"},
-        {"hf-overrides", "overriding the model's config"},
-        {"rope-scaling", "overriding the model's config"},
-        {"rope-theta", "overriding the model's config"},
-    }};
-    for (const auto& [flag, what] : kRefused) {
-      const auto& flags = line().flags;
-      const auto found = flags.find(std::string_view(flag));
-      if (found == flags.end() || found->second.origin != launch::Origin::kGiven ||
-          is_harmless(found->second.value) || is_one_rank(flag, found->second.value)) {
-        continue;
-      }
-      const bool config = std::string_view(what) == "overriding the model's config";
-      complain(flag, found->second.value.dump(), std::string("a launch without ") + what,
-               config ? "put the change into a copy of config.json and give it with --model-config"
-                      : std::string(what) + " is not modelled yet");
-    }
-    kv_transfer(line(), problems_);
-    if (out_.gpu.vendor != "nvidia") {
-      problems_.add({"command line", "--gpu", out_.gpu.name, "a card of NVIDIA",
-                     "other vendors' engines are not modelled yet"});
-    }
-    warn_about_the_rest();
-  }
-
-  static bool is_one_rank(std::string_view flag, const Json& value) {
-    return value == Json(1) &&
-           (flag.find("parallel-size") != std::string_view::npos || flag == "nnodes" ||
-            flag == "offload-num-in-group" || flag == "offload-prefetch-step");
-  }
-
-  // A value that leaves the feature off, or asks for what is modelled.
-  static bool is_harmless(const Json& value) {
-    return value.is_null() || value == Json(false) || value == Json(0) || value == Json(0.0) ||
-           value == Json("auto") || value == Json("generate") || value == Json("none") ||
-           (value.is_structured() && value.empty());
-  }
-
-  // Other flags that touch memory or scheduling: taken note of, with the plan as if they were not
-  // there.
-  void warn_about_the_rest() {
-    static const std::set<std::string, std::less<>> kModelled = {"model",
-                                                                 "kv-transfer-config",
-                                                                 "cpu-offload-gb",
-                                                                 "enable-lora",
-                                                                 "max-loras",
-                                                                 "max-lora-rank",
-                                                                 "max-cpu-loras",
-                                                                 "lora-dtype",
-                                                                 "fully-sharded-loras",
-                                                                 "speculative-config",
-                                                                 "spec-method",
-                                                                 "spec-model",
-                                                                 "spec-tokens",
-                                                                 "decode-context-parallel-size",
-                                                                 "kv-offloading-size",
-                                                                 "kv-offloading-backend",
-                                                                 "dtype",
-                                                                 "quantization",
-                                                                 "max-model-len",
-                                                                 "enforce-eager",
-                                                                 "attention-backend",
-                                                                 "attention-config",
-                                                                 "tensor-parallel-size",
-                                                                 "pipeline-parallel-size",
-                                                                 "data-parallel-size",
-                                                                 "enable-expert-parallel",
-                                                                 "disable-custom-all-reduce",
-                                                                 "block-size",
-                                                                 "gpu-memory-utilization",
-                                                                 "kv-cache-memory-bytes",
-                                                                 "kv-cache-dtype",
-                                                                 "gdn-prefill-backend",
-                                                                 "additional-config",
-                                                                 "mamba-cache-mode",
-                                                                 "mamba-cache-dtype",
-                                                                 "mamba-ssm-cache-dtype",
-                                                                 "mamba-block-size",
-                                                                 "num-gpu-blocks-override",
-                                                                 "enable-prefix-caching",
-                                                                 "disable-hybrid-kv-cache-manager",
-                                                                 "max-num-seqs",
-                                                                 "max-num-batched-tokens",
-                                                                 "all2all-backend",
-                                                                 "enable-dbo",
-                                                                 "ubatch-size",
-                                                                 "dbo-decode-token-threshold",
-                                                                 "dbo-prefill-token-threshold",
-                                                                 "enable-eplb",
-                                                                 "eplb-config",
-                                                                 "expert-placement-strategy",
-                                                                 "moe-backend",
-                                                                 "max-num-scheduled-tokens",
-                                                                 "max-num-active-seqs",
-                                                                 "long-prefill-token-threshold",
-                                                                 "scheduling-policy",
-                                                                 "scheduler-reserve-full-isl",
-                                                                 "watermark",
-                                                                 "prefill-schedule-interval",
-                                                                 "enable-chunked-prefill",
-                                                                 "async-scheduling",
-                                                                 "compilation-config",
-                                                                 "optimization-level",
-                                                                 "cudagraph-capture-sizes",
-                                                                 "cuda-graph-sizes",
-                                                                 "max-cudagraph-capture-size",
-                                                                 "performance-mode",
-                                                                 "load-format",
-                                                                 "max-logprobs",
-                                                                 "limit-mm-per-prompt",
-                                                                 "skip-mm-profiling",
-                                                                 "language-model-only",
-                                                                 "mm-processor-cache-gb",
-                                                                 "prefix-caching-hash-algo",
-                                                                 "disable-cascade-attn",
-                                                                 "distributed-executor-backend",
-                                                                 "max-num-queued-reqs",
-                                                                 "max-num-queued-tokens",
-                                                                 "api-server-count",
-                                                                 "hf-config-path"};
-    static const std::set<std::string, std::less<>> kCompilation = {
+  void warn_of_compilation() {
+    static const std::set<std::string, std::less<>> kModelled = {
         "cudagraph_mode", "cudagraph_capture_sizes", "max_cudagraph_capture_size"};
     if (const Json* config = line().json("compilation-config"); config && config->is_object()) {
       for (const auto& [key, value] : config->items()) {
-        if (kCompilation.count(key) == 0) {
+        if (kModelled.count(key) == 0) {
           out_.warnings.push_back(fmt::format("compilation-config.{} is not modelled", key));
         }
-      }
-    }
-    for (const auto& [name, flag] : line().flags) {
-      if (flag.origin == launch::Origin::kGiven && kModelled.count(name) == 0 &&
-          !is_harmless(flag.value) && !is_one_rank(name, flag.value)) {
-        out_.warnings.push_back(fmt::format(
-            "{} is not modelled: the plan is that of a launch without it", flag.written));
       }
     }
   }
@@ -225,7 +94,7 @@ class Resolver : private LaunchResolver<Deployment> {
     out_.tp = parallel("tensor-parallel-size");
     out_.pp = parallel("pipeline-parallel-size");
     out_.dp = parallel("data-parallel-size");
-    if (line().on("enable-expert-parallel") && has_moe(model())) {
+    if (line().on("enable-expert-parallel") && models::has_experts(model())) {
       out_.ep = out_.tp * out_.dp;
     }
     expert_copies();
@@ -389,9 +258,10 @@ class Resolver : private LaunchResolver<Deployment> {
     const Tokens derived = model().length.derived;
     const auto given = line().integer("max-model-len");
     const bool automatic = given && *given == -1;
-    if (automatic) {
-      complain("max-model-len", "auto", "a number of tokens", "fitting it is not modelled yet");
+    if (automatic && !line().at_least(0, 14)) {
+      complain("max-model-len", "auto", "a number of tokens", "vLLM 0.14.0 and newer fit it");
     }
+    out_.fits_model_len = automatic;
     if (!given || automatic) {
       out_.max_model_len = derived;
       if (model().length.key.empty()) {
@@ -682,7 +552,7 @@ class Resolver : private LaunchResolver<Deployment> {
     if (first_runner_alone_can()) {
       return false;
     }
-    const bool dense = !has_moe(model()) && !keeps_states();
+    const bool dense = !models::has_experts(model()) && !keeps_states();
     const bool listed = contains(out_.rules.runner_v2_architectures, model().architecture);
     switch (out_.rules.runner_v2) {
       case RunnerV2::kNever:
@@ -829,16 +699,14 @@ class Resolver : private LaunchResolver<Deployment> {
     return sizes;
   }
 
-  // PyTorch reads the first of its variables that is set.
-  // Model classes that set their own limits.
-  void models_own_rules() {
-    if (has_moe(model())) {
+  void warn_of_unrecorded_kernels() {
+    constexpr int kHopper = 9;
+    const bool asked = line().text("moe-backend").value_or("auto") != "auto";
+    if (models::has_experts(model()) && (out_.gpu.compute_major != kHopper || asked)) {
       out_.warnings.emplace_back(
-          "mixture of experts: expert workspaces follow the Triton kernels' formula and are not "
-          "yet "
-          "validated for other kernels and versions");
+          "mixture of experts: starts were recorded with the default kernels on Hopper; workspaces "
+          "of others follow their source");
     }
-    notes();
   }
 };
 
@@ -871,6 +739,19 @@ bool Deployment::loads_towers() const {
   }
   return std::any_of(limits->begin(), limits->end(),
                      [](const Json& limit) { return limit != Json(0); });
+}
+
+bool Deployment::whole_tower(models::Component component) const {
+  const bool audio = component == models::Component::kAudio;
+  return contains(audio ? rules.whole_audio : rules.whole_vision, model->architecture) ||
+         (!audio && shares_images());
+}
+
+// --enable-multimodal-encoder-data-parallel is the older form.
+bool Deployment::shares_images() const {
+  return (launch.text("mm-encoder-tp-mode").value_or("weights") == "data" ||
+          launch.on("enable-multimodal-encoder-data-parallel")) &&
+         contains(rules.encoder_data_parallel, model->architecture);
 }
 
 bool Deployment::expands_latents() const {
@@ -916,6 +797,8 @@ models::ShardPlan Deployment::shard(int stage) const {
   plan.dtype = dtype;
   plan.interleaved_rope_factor = rules.interleaved_rope_factor;
   plan.towers = loads_towers();
+  plan.whole_vision = whole_tower(models::Component::kVision);
+  plan.whole_audio = whole_tower(models::Component::kAudio);
   plan.unused_kv = rules.unused_kv;
   plan.step_tokens = max_num_batched_tokens.count();
   plan.compute_major = gpu.compute_major;

@@ -80,6 +80,7 @@ struct Deployment : EngineDeployment {
   std::string attention_backend;
   std::int64_t max_num_seqs = 0;
   Tokens max_num_batched_tokens;
+  bool fits_model_len = false;  // max_model_len is the most that may be: what fits is taken
   double gpu_memory_utilization = 0;
   KvFormat kv_format = KvFormat::kPlain;
   StateCache state_cache = StateCache::kLast;
@@ -87,6 +88,7 @@ struct Deployment : EngineDeployment {
   models::DType state_dtype = models::DType::kBFloat16;  // of convolution states
   std::optional<models::DType> recurrent_dtype;          // where a flag sets it
   std::optional<Speculation> speculation;
+  Bytes indexer_logits = 512 * kMiB;           // largest, which a profile run makes
   std::optional<Bytes> kv_cache_memory;        // --kv-cache-memory-bytes
   std::optional<std::int64_t> block_override;  // --num-gpu-blocks-override
   Tokens block_size{16};
@@ -117,6 +119,10 @@ struct Deployment : EngineDeployment {
   [[nodiscard]] Bytes kv_token_bytes(const models::KvLayerSpec& layer) const;
   // Vision and audio towers are part of the weights.
   [[nodiscard]] bool loads_towers() const;
+  // Every rank holds the whole encoder.
+  [[nodiscard]] bool whole_tower(models::Component component) const;
+  // Ranks share the images of a step among them, not the width of the vision encoder.
+  [[nodiscard]] bool shares_images() const;
   // The language model gets embeddings in place of ids, from a buffer of the runner.
   [[nodiscard]] bool takes_embeddings() const { return !model->towers.empty() && loads_towers(); }
   // Latent attention is computed and cached as plain attention.

@@ -137,7 +137,10 @@ class Builder {
   explicit Builder(const Deployment& deployment)
       : run_(*encoder_run(deployment)),
         element_(models::bits_of(deployment.dtype) / 8),
-        tp_(run_.width % deployment.tp == 0 && run_.ffn % deployment.tp == 0 ? deployment.tp : 1),
+        tp_(run_.width % deployment.tp == 0 && run_.ffn % deployment.tp == 0 &&
+                    !deployment.whole_tower(models::Component::kVision)
+                ? deployment.tp
+                : 1),
         learns_positions_(deployment.model->family.starts_with("qwen3")),
         fuses_norm_(deployment.model->family.starts_with("qwen2_5")) {}
 
@@ -232,13 +235,15 @@ std::optional<EncoderBatch> encoder_batch(const Deployment& deployment) {
   EncoderBatch batch;
   batch.images = std::max<std::int64_t>(
       1, std::min(budget / item.tokens, detail::checked_mul(deployment.max_num_seqs, of_a_prompt)));
-  batch.patches = detail::checked_mul(batch.images, item.patches);
+  const std::int64_t own =
+      deployment.shares_images() ? div_ceil(batch.images, deployment.tp) : batch.images;
+  batch.patches = detail::checked_mul(own, item.patches);
   batch.embeddings = Bytes{detail::checked_mul(batch.images, kept_rows(deployment, item, budget))} *
                      detail::checked_mul(deployment.model->hidden, run->embeddings_a_token) *
                      (models::bits_of(deployment.dtype) / 8);
   // The newer runner makes them in a call that has returned by then (v1/worker/gpu/mm).
   if (!deployment.runner_v2) {
-    batch.pixels = Bytes{detail::checked_mul(batch.patches, run->patch_values)} *
+    batch.pixels = Bytes{detail::checked_mul(batch.images, item.patches)} * run->patch_values *
                    (models::bits_of(deployment.dtype) / 8);
   }
   return batch;

@@ -13,7 +13,7 @@ namespace oomcast::vllm {
 
 struct EncoderBatch {
   std::int64_t images = 0;   // or videos
-  std::int64_t patches = 0;  // of all of them
+  std::int64_t patches = 0;  // of those that one rank takes
   Bytes embeddings;          // what the language model gets, kept meanwhile
   Bytes pixels;              // the images themselves, as long as the runner's frame holds them
 };

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "sim/core/error.hpp"
-#include "sim/engines/environment.hpp"
 #include "sim/engines/vllm/sparse_mla.hpp"
 
 namespace oomcast::vllm {
@@ -204,15 +203,6 @@ Bytes shared_workspace(const Deployment& deployment) {
     }
   }
   return largest;
-}
-
-Bytes indexer_logits(const Deployment& deployment) {
-  constexpr std::int64_t kUsual = 512;
-  constexpr std::int64_t kMost = 1 << 20;
-  Problems ignored;  // of a variable of vLLM's own
-  return kMiB * number_variable<std::int64_t>(
-                    deployment.launch, "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB", 1, kMost, ignored)
-                    .value_or(kUsual);
 }
 
 std::vector<opgraph::TensorInfo> delta_net_buffers(const Deployment& deployment,

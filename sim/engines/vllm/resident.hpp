@@ -43,8 +43,6 @@ Bytes sparse_workspace(const Deployment& deployment);
 bool keeps_expert_workspace(const Deployment& deployment);
 // One buffer serves attention and experts, as large as the largest asks (v1/worker/workspace.py).
 Bytes shared_workspace(const Deployment& deployment);
-// The indexer's largest logits, which a profile run makes.
-Bytes indexer_logits(const Deployment& deployment);
 // What FlashInfer's gated delta kernels and vLLM for them keep from their first run on: states at
 // the checkpoints of a prefill (mamba/gdn/qwen_gdn_linear_attn.py) and the kernels' workspaces.
 std::vector<opgraph::TensorInfo> delta_net_buffers(const Deployment& deployment,

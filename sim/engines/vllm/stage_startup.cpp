@@ -614,6 +614,65 @@ bool StageStartup::check_state_blocks(Blocks blocks) {
   return false;
 }
 
+namespace {
+
+// What the engine holds a stage's memory for KV against.
+class KvCheck {
+ public:
+  KvCheck(const Deployment& deployment, const StageState& state, Bytes available)
+      : deployment_(deployment),
+        layouts_{state.kv},
+        usable_(deployment.rules.null_block_in_check ? available - state.kv.block_bytes()
+                                                     : available) {
+    // Releases that compare a stage's memory with what the whole model needs see all its layers.
+    for (int other = 0; deployment.rules.needed_of_all_stages && other < deployment.pp; ++other) {
+      if (other != state.stage) {
+        layouts_.push_back(deployment.kv_layout(other));
+      }
+    }
+  }
+
+  [[nodiscard]] Bytes usable() const { return usable_; }
+  [[nodiscard]] Bytes needed(Tokens length) const {
+    Bytes sum;
+    for (const KvLayout& layout : layouts_) {
+      sum += deployment_.kv_needed(layout, length);
+    }
+    return sum;
+  }
+  // 0: not even one token.
+  [[nodiscard]] Tokens longest() const {
+    std::int64_t low = 0;
+    std::int64_t high = deployment_.max_model_len.count();
+    while (low < high) {
+      const std::int64_t middle = low + (high - low + 1) / 2;
+      if (needed(Tokens{middle}) <= usable_) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return Tokens{low};
+  }
+
+ private:
+  const Deployment& deployment_;
+  std::vector<KvLayout> layouts_;
+  Bytes usable_;
+};
+
+}  // namespace
+
+Tokens StageStartup::longest_that_fits(Bytes available) const {
+  return KvCheck(deployment_, state_, available).longest();
+}
+
+void StageStartup::cannot_fit_any() {
+  card_.fail(OutcomeKind::kKvTooSmall, Leaf::kKvPool, deployment_.kv_needed(state_.kv, Tokens{1}),
+             "Cannot auto-fit max_model_len: not enough GPU memory available to serve even a "
+             "single token. Try increasing `gpu_memory_utilization`.");
+}
+
 bool StageStartup::check_kv(Bytes available) {
   card_.begin("kv");
   if (available <= Bytes{0}) {
@@ -623,54 +682,31 @@ bool StageStartup::check_kv(Bytes available) {
         "initializing the engine.");
     return false;
   }
-  const Bytes usable =
-      deployment_.rules.null_block_in_check ? available - state_.kv.block_bytes() : available;
-  // Releases that compare a stage's memory with what the whole model needs see all its layers.
-  std::vector<KvLayout> layouts{state_.kv};
-  for (int other = 0; deployment_.rules.needed_of_all_stages && other < deployment_.pp; ++other) {
-    if (other != state_.stage) {
-      layouts.push_back(deployment_.kv_layout(other));
-    }
-  }
-  const auto needed_for = [&](Tokens length) {
-    Bytes sum;
-    for (const KvLayout& layout : layouts) {
-      sum += deployment_.kv_needed(layout, length);
-    }
-    return sum;
-  };
-  const Bytes needed = needed_for(deployment_.max_model_len);
-  if (needed <= usable) {
+  const KvCheck check(deployment_, state_, available);
+  const Bytes needed = check.needed(deployment_.max_model_len);
+  if (deployment_.fits_model_len || needed <= check.usable()) {
     return true;
   }
   state_.kv_needed = needed;
-  std::int64_t low = 0;
-  std::int64_t high = deployment_.max_model_len.count();
-  while (low < high) {
-    const std::int64_t middle = low + (high - low + 1) / 2;
-    if (needed_for(Tokens{middle}) <= usable) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  if (low > 0) {
-    state_.longest_that_fits = Tokens{low};
+  const Tokens fits = check.longest();
+  if (fits > Tokens{0}) {
+    state_.longest_that_fits = fits;
   }
   const std::string longest =
-      low > 0 ? fmt::format(
-                    " Based on the available memory, the estimated maximum model length is "
-                    "{}.",
-                    low)
-              : "";
+      fits > Tokens{0} ? fmt::format(
+                             " Based on the available memory, the estimated maximum model length "
+                             "is {}.",
+                             fits.count())
+                       : "";
   card_.fail(
-      OutcomeKind::kKvTooSmall, Leaf::kKvPool, needed - usable,
+      OutcomeKind::kKvTooSmall, Leaf::kKvPool, needed - check.usable(),
       fmt::format("To serve at least one request with the {} max seq len ({}), ({:.2f} GiB KV "
                   "cache is needed, which is larger than the available KV cache memory ({:.2f} "
                   "GiB).{} Try increasing `gpu_memory_utilization` or decreasing `max_model_len` "
                   "when initializing the engine.",
                   deployment_.rules.long_log_names_model ? "model's" : "models's",
-                  deployment_.max_model_len.count(), to_gib(needed), to_gib(usable), longest));
+                  deployment_.max_model_len.count(), to_gib(needed), to_gib(check.usable()),
+                  longest));
   return false;
 }
 

@@ -31,6 +31,10 @@ class StageStartup {
   bool serve(Blocks blocks);
   // Whether `available` holds one request of max_model_len; fails as the engine's check does.
   bool check_kv(Bytes available);
+  // The longest sequence, up to max_model_len, for which so many bytes are enough; 0: none.
+  [[nodiscard]] Tokens longest_that_fits(Bytes available) const;
+  // As a failed check of the whole engine.
+  void cannot_fit_any();
   // Whether `blocks` hold a state for each sequence of a full graph, where the version asks.
   bool check_state_blocks(Blocks blocks);
 

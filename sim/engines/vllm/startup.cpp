@@ -71,6 +71,7 @@ Startup simulate_startup(const Deployment& deployment, StartupMemo* memo) {
   std::vector<std::unique_ptr<StageStartup>> stages;
   std::vector<StageStartup*> measured;
   Startup out;
+  out.max_model_len = deployment.max_model_len;
   Blocks blocks;
   const auto run = [&]() -> bool {
     for (int stage = 0; stage < deployment.pp; ++stage) {
@@ -93,9 +94,17 @@ Startup simulate_startup(const Deployment& deployment, StartupMemo* memo) {
         out.outcome = stage->outcome();
         return false;
       }
+      if (deployment.fits_model_len) {
+        out.max_model_len = std::min(out.max_model_len, stage->longest_that_fits(available));
+      }
       const Blocks own{overridden ? *deployment.block_override
                                   : available / state.kv.block_bytes()};
       blocks = stage == measured.front() ? own : std::min(blocks, own);
+    }
+    if (out.max_model_len <= Tokens{0}) {
+      measured.front()->cannot_fit_any();
+      out.outcome = measured.front()->outcome();
+      return false;
     }
     for (StageStartup* stage : measured) {
       if (!stage->check_state_blocks(blocks) || !stage->serve(blocks)) {
@@ -107,7 +116,9 @@ Startup simulate_startup(const Deployment& deployment, StartupMemo* memo) {
   };
   const bool served = run();
   if (measured.size() == stages.size() && !measured.empty()) {
-    out.report = make_report(deployment, measured, blocks, served);
+    Deployment running = deployment;
+    running.max_model_len = out.max_model_len;
+    out.report = make_report(running, measured, blocks, served);
   } else {
     out.report.total = deployment.device_total();
   }

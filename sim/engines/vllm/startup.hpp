@@ -14,7 +14,8 @@ namespace oomcast::vllm {
 
 struct Startup {
   std::vector<StageState> stages;
-  Blocks blocks;  // of every rank, the null block included
+  Blocks blocks;         // of every rank, the null block included
+  Tokens max_model_len;  // in force from here on
   EngineReport report;
   Outcome outcome;
 };

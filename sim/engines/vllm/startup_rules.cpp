@@ -59,6 +59,9 @@ StartupRules read_rules(const Version& version) {
                                  {"dispatched", ExpertWorkspaces::kDispatched},
                                  {"always", ExpertWorkspaces::kAlways}});
   rules.profiles_encoder_v2 = read.boolean("profiles_encoder_v2");
+  rules.whole_vision = read.texts("whole_vision");
+  rules.whole_audio = read.texts("whole_audio");
+  rules.encoder_data_parallel = read.texts("encoder_data_parallel");
   rules.packs_by_tuples = read.boolean("packs_by_tuples");
   rules.pads_pages = read.boolean("pads_pages");
   rules.recurrent_prefix_caching = read.boolean("recurrent_prefix_caching");

@@ -64,7 +64,12 @@ struct StartupRules {
   double group_size_ratio = 1.0;
   bool window_in_flight_batches = false;
   ExpertWorkspaces keeps_expert_workspace = ExpertWorkspaces::kAlways;
-  bool profiles_encoder_v2 = false;       // the second runner's profile has images
+  bool profiles_encoder_v2 = false;  // the second runner's profile has images
+  // Architectures whose encoders no rank divides; those whose vision encoder can be whole on each
+  // rank, which then takes a share of the images (--mm-encoder-tp-mode data).
+  std::vector<std::string> whole_vision;
+  std::vector<std::string> whole_audio;
+  std::vector<std::string> encoder_data_parallel;
   bool packs_by_tuples = false;           // a block of packed pages has as many of each size
   bool pads_pages = false;                // attention pages that do not divide the largest
   bool recurrent_prefix_caching = false;  // by default

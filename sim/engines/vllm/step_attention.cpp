@@ -301,7 +301,7 @@ void StepBuilder::profiled_indexer(OpId id, const AttentionSpec& attention) {
   }
   if (deployment_.rules.indexer_logits_profiled) {
     graph_.make(id, {"largest logits of the indexer", "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB",
-                     Leaf::kWorkspaceAttention, Affine::fixed(indexer_logits(deployment_))});
+                     Leaf::kWorkspaceAttention, Affine::fixed(deployment_.indexer_logits)});
   }
 }
 

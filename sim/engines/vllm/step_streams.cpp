@@ -152,7 +152,7 @@ void StepBuilder::choose_entries(TensorId queries) {
   reserve_workspace(id);
   if (kind_.attention == AttentionRun::kSkipped) {
     graph_.make(id, {"largest logits of the indexer", "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB",
-                     Leaf::kWorkspaceAttention, Affine::fixed(indexer_logits(deployment_))});
+                     Leaf::kWorkspaceAttention, Affine::fixed(deployment_.indexer_logits)});
   }
 }
 

@@ -247,6 +247,21 @@ TEST(Flags, EveryFlagOfTheTableHasOneLineOfText) {
   }
 }
 
+TEST(Flags, AValueAsksForMoreThanOff) {
+  const Version version{0, 30, 0};
+  const FlagSpec& nodes = *flag_table(Engine::kVllm)->find("nnodes");
+  EXPECT_FALSE(nodes.modelled);
+  EXPECT_FALSE(nodes.asks(1, version));  // its default
+  EXPECT_TRUE(nodes.asks(2, version));
+  const FlagSpec& runner = *flag_table(Engine::kVllm)->find("runner");
+  EXPECT_EQ(runner.refused, "pooling and draft runners");
+  EXPECT_FALSE(runner.asks("generate", version));
+  EXPECT_TRUE(runner.asks("pooling", version));
+  const FlagSpec& quantised = *flag_table(Engine::kSglang)->find("modelopt-quant");
+  EXPECT_TRUE(quantised.asks("fp8", version));
+  EXPECT_FALSE(quantised.asks(nullptr, version));
+}
+
 // The keys of an options file, as the flags that they stand for.
 TEST(Flags, ANameMayHaveDots) {
   Launch launch = parse_launch(

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "models/config_reader.hpp"
 #include "models/gpu.hpp"
 #include "models/kv.hpp"
 #include "models/weights.hpp"
@@ -127,4 +128,20 @@ TEST(Gpus, UnknownCardGivesTheNearest) {
 }
 
 }  // namespace
+TEST(Changes, NestedConfigsJoinAndOtherKeysAreReplaced) {
+  const Json config = {{"a", {{"x", 1}, {"y", 2}}},
+                       {"text_config", {{"layers", 8}, {"rope", {{"theta", 1}}}}},
+                       {"rope_parameters", {{"rope_theta", 5}}}};
+  const Json changes = {{"a", {{"x", 3}}},
+                        {"text_config", {{"rope", {{"factor", 4}}}}},
+                        {"rope_scaling", {{"factor", 2}}},
+                        {"b", nullptr}};
+  const Json expected = {{"a", {{"x", 3}}},
+                         {"text_config", {{"layers", 8}, {"rope", {{"theta", 1}, {"factor", 4}}}}},
+                         {"rope_parameters", {{"rope_theta", 5}, {"factor", 2}}},
+                         {"b", nullptr}};
+  EXPECT_EQ(with_changes(config, changes), expected);
+  EXPECT_EQ(with_changes(config, nullptr), config);
+}
+
 }  // namespace oomcast::models

@@ -62,6 +62,26 @@ TEST(SglangReplay, OneRequestOnPaper) {
   EXPECT_EQ(one.record.totals.kv_peak, kKiB * 128 * 111);
 }
 
+// A request holds one state slot from its first step to its last, whatever its length, beside its
+// tokens; with a prefix cache states would lie in its tree, which is not modelled.
+TEST(SglangReplay, RecurrentLayersKeepAStateARequest) {
+  const std::string line = "python -m sglang.launch_server --model-path Qwen/Qwen3.5-4B ";
+  const auto peak = [&](std::int64_t prompt) {
+    return run(line + "--disable-radix-cache", {request(0, prompt, 2), request(0, prompt, 2)},
+               "0.5.23")
+        .record.totals.kv_peak;
+  };
+  // Two requests of as many tokens more: 8 layers of 4 heads of 256, keys and values, 2 bytes.
+  const Bytes more = peak(300) - peak(200);
+  EXPECT_EQ(more, Bytes{200} * 8 * 2 * 4 * 256 * 2);
+  const Plan plan = start(deployment(line + "--disable-radix-cache", "0.5.23"));
+  const Bytes state = plan.as<Plan::Sglang>()->startup.stages.front().sizes.state;
+  EXPECT_EQ(peak(200), state * 2 + Bytes{2 * 201} * 8 * 2 * 4 * 256 * 2);
+  Problems problems;
+  check_replay(deployment(line, "0.5.23"), Detail::kClasses, problems);
+  EXPECT_EQ(problems.found().size(), 1U);
+}
+
 TEST(SglangReplay, ADecodeInAGraphAddsTheSamplersProbabilities) {
   const Served one = run(kSglang, {request(0, 100, 12)}, "0.5.23");
   const TimelineRow& last = one.record.ranks.at(0).timeline.back();
@@ -115,6 +135,64 @@ TEST(TrtllmReplay, ALaterTurnHitsWholeBlocks) {
   EXPECT_EQ(run(kTrtllm, two_turns()).rows.at(1).cached, Tokens{96});
 }
 
+// Two replicas: requests at one instant go to one each, so that each holds its own and runs as it
+// would alone.
+TEST(Replicas, EachHasItsOwnSchedulerAndPool) {
+  const std::string line = "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 4096 ";
+  const std::vector<TraceRequest> both = {request(0, 1000, 20), request(0, 1000, 20)};
+  const Served alone = run(line, {both[0]}, "0.19.0");
+  const Served two = run(line + "-dp 2", both, "0.19.0");
+  ASSERT_EQ(two.rows.size(), 2U);
+  for (const RequestRow& row : two.rows) {
+    EXPECT_EQ(row.finish, alone.rows[0].finish);
+    EXPECT_EQ(row.first_token, alone.rows[0].first_token);
+  }
+  EXPECT_EQ(two.record.totals.kv_peak, alone.record.totals.kv_peak);
+  EXPECT_EQ(two.record.totals.steps, 2 * alone.record.totals.steps);
+  ASSERT_EQ(two.record.ranks.size(), 2U);
+  EXPECT_EQ(two.record.ranks[1].rank, 1);
+}
+
+// Experts are shared: while one replica computes a prompt of 8,000 tokens, the other's decodes take
+// as long.
+TEST(Replicas, ThoseThatShareExpertsStepTogether) {
+  const std::string line =
+      "vllm serve Qwen/Qwen3-30B-A3B --max-model-len 16384 -dp 2 --enable-expert-parallel "
+      "--no-async-scheduling --max-num-batched-tokens 8192 ";
+  TraceRequest prompt = request(0, 8000, 2);
+  prompt.arrival = SimTime{Nanos{100'000'000}};  // the other decodes by then
+  const Served alone = run(line, {request(0, 100, 200)}, "0.19.0");
+  const Served two = run(line, {request(0, 100, 200), prompt}, "0.19.0");
+  const auto took = [](const RequestRow& row) {
+    return (row.finish.since_start() - row.first_token.since_start()).count();
+  };
+  const RequestRow& longer = two.rows[1];
+  const auto prefill =
+      (longer.first_token.since_start() - longer.first_scheduled.since_start()).count();
+  const auto step = took(alone.rows[0]) / 199;
+  EXPECT_GT(prefill, 3 * step);
+  EXPECT_GT(took(two.rows[0]) - took(alone.rows[0]), prefill - 2 * step);
+}
+
+// A long prompt keeps one rank busy; the two short ones behind it go to the other.
+TEST(Replicas, RanksOfAttentionDataParallelismTakeThoseWithFewestTokens) {
+  const std::string line =
+      "trtllm-serve Qwen/Qwen3-30B-A3B --tp_size 2 --ep_size 2 --enable_attention_dp "
+      "--max_batch_size 8 ";
+  const Served served =
+      run(line, {request(0, 4000, 4), request(0, 32, 4), request(0, 32, 4)}, "1.2.0");
+  ASSERT_EQ(served.record.ranks.size(), 2U);
+  const auto most = [&](std::size_t rank) {
+    std::int64_t running = 0;
+    for (const TimelineRow& row : served.record.ranks[rank].timeline) {
+      running = std::max(running, row.running);
+    }
+    return running;
+  };
+  EXPECT_EQ(most(0), 1);
+  EXPECT_EQ(most(1), 2);
+}
+
 TEST(Replays, WhatIsNotModelledIsNamedAllAtOnce) {
   const auto problems_of = [](const std::string& line, Detail detail) {
     Problems problems;
@@ -128,7 +206,12 @@ TEST(Replays, WhatIsNotModelledIsNamedAllAtOnce) {
                                   "--schedule-policy random",
                         Detail::kClasses),
             3U);
-  EXPECT_EQ(problems_of(kSglang + "--tp 4 --dp 4 --enable-dp-attention", Detail::kClasses), 1U);
+  EXPECT_EQ(problems_of(kSglang + "--tp 4 --dp 4 --enable-dp-attention", Detail::kClasses), 0U);
+  EXPECT_EQ(problems_of("vllm serve meta-llama/Llama-3.1-8B-Instruct -dp 2", Detail::kAllocator),
+            1U);
+  EXPECT_EQ(problems_of("vllm serve meta-llama/Llama-3.1-8B-Instruct -dp 2 --kv-offloading-size 8",
+                        Detail::kClasses),
+            1U);
   EXPECT_EQ(problems_of(kTrtllm + "--max_beam_width 2", Detail::kClasses), 1U);
 }
 

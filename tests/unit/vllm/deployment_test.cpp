@@ -40,6 +40,21 @@ TEST(Deployment, BatchDefaultsFollowTheCard) {
   EXPECT_EQ(deployment(kLlama, "GB10", "0.33.0").max_num_seqs, 256);
 }
 
+// Llama 3.1's own factor makes 131,072 of 8,192; 4 x 8,192 with another.
+TEST(Deployment, ChangesOfTheConfigDecideTheLongestContext) {
+  const std::string scaling =
+      R"('{"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":8192}')";
+  EXPECT_EQ(deployment(kLlama).max_model_len, Tokens{131'072});
+  EXPECT_EQ(deployment(std::string(kLlama) + "--rope-scaling " + scaling, "H100-80GB", "0.11.0")
+                .max_model_len,
+            Tokens{32'768});
+  EXPECT_EQ(
+      deployment(std::string(kLlama) + "--hf-overrides.num_hidden_layers 4").model->layer_count(),
+      4);
+  EXPECT_NE(refusal(std::string(kLlama) + "--hf-overrides.vocab_size -1").find("vocab_size"),
+            std::string::npos);
+}
+
 TEST(Deployment, CaptureSizes) {
   // 1, 2, 4; 8 to 248 by 8 (31 sizes); 256 to 512 by 16 (17 sizes).
   EXPECT_EQ(deployment(kLlama).capture_sizes.size(), 51U);
@@ -137,6 +152,13 @@ TEST(Startup, MaxModelLenFitsAtTheEstimateAndNotBeyond) {
   EXPECT_EQ(beyond.kind, OutcomeKind::kKvTooSmall);
   EXPECT_EQ(beyond.short_by, kMiB * 2);
   EXPECT_NE(beyond.message.find("estimated maximum model length is 8192"), std::string::npos);
+
+  const Startup fitted = simulate_startup(deployment(line + "--max-model-len auto"));
+  EXPECT_TRUE(fitted.outcome.fits());
+  EXPECT_EQ(fitted.max_model_len, Tokens{8192});
+  EXPECT_EQ(fitted.report.max_concurrency, 1.0);
+  const Startup roomy = simulate_startup(deployment(std::string(kLlama) + "--max-model-len auto"));
+  EXPECT_EQ(roomy.max_model_len, Tokens{131'072});
 }
 
 // 32 layers of 4096 B a token; each of two stages has 16 of them. 0.14 to 0.16 compared what all
@@ -174,6 +196,18 @@ TEST(Startup, OtherMemoryOnTheCardIsFoundAtTheFirstCheck) {
   EXPECT_EQ(outcome.kind, OutcomeKind::kStartupOom);
   EXPECT_EQ(outcome.phase, "context");
   EXPECT_NE(outcome.message.find("less than desired GPU memory utilization"), std::string::npos);
+}
+
+TEST(Refusals, WhatAPlanDoesNotKnowIsRefusedOrWarnedOf) {
+  EXPECT_NE(refusal(std::string(kLlama) + "--prefill-context-parallel-size 2")
+                .find("prefill context parallelism is not modelled yet"),
+            std::string::npos);
+  EXPECT_NE(refusal("VLLM_SPARSE_INDEXER_MAX_LOGITS_MB=many vllm serve " + std::string(kLlama)),
+            "");
+  const Deployment sleeps = deployment(std::string(kLlama) + "--enable-sleep-mode --nnodes 1");
+  ASSERT_EQ(sleeps.warnings.size(), 1U);
+  EXPECT_EQ(sleeps.warnings.front(),
+            "--enable-sleep-mode is not modelled: the plan is that of a launch without it");
 }
 
 TEST(Refusals, NameTheFlag) {

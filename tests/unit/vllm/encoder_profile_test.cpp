@@ -123,6 +123,40 @@ TEST(EncoderProfile, TappedLayersHaveABufferOfABatchEach) {
   EXPECT_EQ(tapped_embeddings(resolved("Qwen/Qwen3.5-4B")), Bytes{});
 }
 
+Bytes weights(const Deployment& deployment) {
+  return models::weights_on_rank(*deployment.model, deployment.shard(0)).total();
+}
+
+// Ranks that share four images take two each, with the whole width; what one rank does not hold of
+// a divided encoder is half of its 24 layers and of its four mergers. A layer: (3 + 1) x 1024^2
+// and 3 x 1024 biases, 2 x 1024 x 4096 and 4096; a merger: 4096^2 + 4096 + 4096 x 2560.
+TEST(EncoderProfile, RanksShareImagesOrTheEncodersWidth) {
+  const std::string model = "Qwen/Qwen3-VL-4B-Instruct -tp 2 --max-num-batched-tokens 65536 ";
+  const std::string config = "Qwen__Qwen3-VL-4B-Instruct.json";
+  const Deployment divided = resolved(model, "0.19.0", config);
+  const Deployment shared = resolved(model + "--mm-encoder-tp-mode data", "0.19.0", config);
+  EXPECT_EQ(encoder_batch(divided)->patches, 4 * 65'536);
+  EXPECT_EQ(encoder_batch(shared)->patches, 2 * 65'536);
+  EXPECT_EQ(encoder_batch(shared)->embeddings, encoder_batch(divided)->embeddings);
+  constexpr std::int64_t kLayer = 4 * 1024 * 1024 + 3 * 1024 + 2 * 1024 * 4096 + 4096;
+  constexpr std::int64_t kMerger = 4096 * 4096 + 4096 + 4096 * 2560;
+  EXPECT_EQ(weights(shared) - weights(divided), Bytes{24 * kLayer + 4 * kMerger});
+}
+
+// Gemma 4's encoder is the Transformers library's: no rank divides it.
+TEST(EncoderProfile, EncodersOfOtherLibrariesAreWhole) {
+  const std::string config = "google__gemma-4-E2B-it.json";
+  const Deployment one = resolved("google/gemma-4-E2B-it", "0.33.0", config);
+  const Deployment two = resolved("google/gemma-4-E2B-it -tp 2", "0.33.0", config);
+  const auto encoder = [](const Deployment& deployment) {
+    models::ShardPlan without = deployment.shard(0);
+    without.towers = false;
+    return weights(deployment) - models::weights_on_rank(*deployment.model, without).total();
+  };
+  EXPECT_GT(encoder(one), 512 * kMiB);
+  EXPECT_EQ(encoder(two), encoder(one));
+}
+
 TEST(EncoderProfile, NothingIsEncodedWhereImagesAreOff) {
   EXPECT_FALSE(encoder_batch(resolved("Qwen/Qwen3.5-4B --language-model-only")));
   EXPECT_FALSE(encoder_batch(resolved("Qwen/Qwen3.5-4B --skip-mm-profiling")));

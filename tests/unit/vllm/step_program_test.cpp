@@ -181,7 +181,7 @@ TEST(StepProgram, HyperConnectionsHoldStreamsAndPaddedHeads) {
             kMiB * (256 + 64 + 512 + 16 + 80 + 512 + 64 + 512 + 256 + 64));
   // Keys of 40 x L / 4 tokens, 128 B and a scale each: more than the latents of four prompts.
   EXPECT_EQ(sparse_workspace(flash), Bytes{std::int64_t{10} * 1048576 * 132});
-  EXPECT_EQ(indexer_logits(flash), kMiB * 512);
+  EXPECT_EQ(flash.indexer_logits, kMiB * 512);
 }
 
 TEST(StepProgram, MixedStepsInsideGraphsSplitKeys) {
