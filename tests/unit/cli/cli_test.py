@@ -533,6 +533,21 @@ class Cli(unittest.TestCase):
         self.assertTrue(any("--enable-sleep-mode" in w for w in plan["warnings"]))
         self.assertTrue(any("port" in n for n in plan["notes"]))
 
+    def test_overrides_change_the_config(self):
+        def weights(line):
+            done = self.run_oomcast("plan", "--gpu", "H100", "--json", "--launch", line)
+            return json.loads(done.stdout)["engine_report"]["weights_gib"]
+        layer = 2 * (4096 * (2 * 4096 + 2 * 1024) + 3 * 4096 * 12288 + 2 * 4096 + 2 * 128) / 2**30
+        for line in ("vllm serve Qwen/Qwen3-8B --hf-overrides '{\"num_hidden_layers\": 4}'",
+                     "python -m sglang.launch_server --model-path Qwen/Qwen3-8B "
+                     "--json-model-override-args '{\"num_hidden_layers\": 4}'"):
+            with self.subTest(line):
+                self.assertAlmostEqual(weights(line.split(" --hf")[0].split(" --json")[0])
+                                       - weights(line), 32 * layer, delta=0.01)
+        self.refuses("plan", "--gpu", "H100", "--launch",
+                     "vllm serve Qwen/Qwen3-8B --hf-overrides '{\"num_hidden_layers\": -4}'",
+                     mentions=["num_hidden_layers"])
+
     def test_sizes_need_units(self):
         self.refuses("plan", *LLAMA, "--gpu-total", "79.19", mentions=["79.19GiB"])
 

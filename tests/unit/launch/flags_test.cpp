@@ -82,6 +82,11 @@ TEST(Flags, AFlagOfAnotherVersionNamesTheVersionsThatHaveIt) {
                     "`--device-memory-utilization` exists from 0.31.0 on; the full name is "
                     "`--gpu-memory-utilization`"));
   EXPECT_TRUE(holds(refused("-ep", "0.13.0"), "from 0.14.0 on"));
+  EXPECT_TRUE(holds(refused("--log-level INFO", "0.30.0"), "from 0.31.0 on"));
+  EXPECT_EQ(vllm("--log-level INFO --kda-decode-backend triton --watermark-config '{\"key\": 1}'",
+                 "0.33.0")
+                .text("kda-decode-backend"),
+            "triton");
   EXPECT_TRUE(holds(refused("-dcp 2", "0.10.0"),
                     "`-dcp` exists from 0.10.2 on; the full name is "
                     "`--decode-context-parallel-size`"));
