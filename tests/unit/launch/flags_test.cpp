@@ -93,6 +93,16 @@ TEST(Flags, AFlagOfAnotherVersionNamesTheVersionsThatHaveIt) {
   EXPECT_TRUE(holds(refused("--kv-cache-dtype nvfp4", "0.19.0"), "`nvfp4` exists from 0.20.0 on"));
 }
 
+TEST(Flags, OldNamesOfSglangAreTaken) {
+  const auto sglang = [](const std::string& flags, const std::string& version) {
+    return parse_launch("sglang serve --model-path org/model " + flags,
+                        {.engine_version = version});
+  };
+  EXPECT_EQ(sglang("--max-micro-batch-size 8", "0.5.3").integer("max-micro-batch-size"), 8);
+  EXPECT_THROW(sglang("--max-micro-batch-size 8", "0.5.5"), ConfigError);
+  EXPECT_EQ(sglang("--disaggregation-decode-tp 4 --impl auto", "0.4.9").text("impl"), "auto");
+}
+
 TEST(Flags, UnknownFlagsNameTheNearest) {
   EXPECT_TRUE(holds(refused("--gpu-memory-utilisation 0.9"), "`--gpu-memory-utilization`"));
   EXPECT_TRUE(holds(refused("--max-nun-seqs 4"), "`--max-num-seqs`"));

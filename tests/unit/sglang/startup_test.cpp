@@ -43,6 +43,9 @@ TEST(Resolve, OldCardsRunFloat16) {
 }
 
 TEST(Resolve, FlagsByVersion) {
+  EXPECT_NE(refusal(kLlama, "--enable-nsa-prefill-context-parallel", "0.5.9").find("prefill"),
+            std::string::npos);
+  EXPECT_EQ(refusal(kLlama, "--n-share-experts-fusion 0", "0.4.6"), "");
   EXPECT_NE(refusal(kLlama, "--cuda-graph-max-bs-decode 8", "0.5.8").find("0.5.9"),
             std::string::npos);
   EXPECT_EQ(deployment(kLlama, "--tp 2").tp, 2);
