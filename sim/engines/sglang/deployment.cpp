@@ -28,6 +28,11 @@ bool has_experts(const models::ModelSpec& model) {
   return any_layer(model, [](const auto& layer) { return layer.ffn.kind == FfnKind::kMoe; });
 }
 
+bool named(const std::vector<std::string>& architectures, const models::ModelSpec& model) {
+  return std::find(architectures.begin(), architectures.end(), model.architecture) !=
+         architectures.end();
+}
+
 bool has_mla(const models::ModelSpec& model) {
   return models::has_attention(model, AttentionKind::kMla);
 }
@@ -63,11 +68,20 @@ models::ShardPlan Deployment::shard(int stage) const {
     plan.fp4_experts = hopper_fp4_experts(rules);
   }
   plan.interleaved_rope_factor = 1;
-  plan.towers = !launch.on("language-only") && !launch.on("language-model-only");
+  const bool asked = launch.on("enable-multimodal") || !named(rules.towers_when_asked, *model);
+  plan.towers = asked && !launch.on("language-only") && !launch.on("language-model-only");
+  plan.indexer.own_rope = rules.indexer_rope;
+  plan.indexer.key_in_16_bits = fuses_indexer_keys();
   if (!model->quantization) {
     plan.online_quantization = launch.text("quantization").value_or("");
   }
   return plan;
+}
+
+bool Deployment::fuses_indexer_keys() const {
+  return rules.fused_indexer_keys &&
+         std::none_of(model->ropes.begin(), model->ropes.end(),
+                      [](const models::RopeSpec& rope) { return rope.of_indexer; });
 }
 
 ExpertExchange Deployment::exchange_in(bool decode) const {
