@@ -150,6 +150,9 @@ struct TensorBytes {
   // size until then; 0: made only then.
   std::optional<Bytes> created = std::nullopt;
   bool on_host = false;  // moved there once its layer is made
+  // Scales of MXFP4 experts, rearranged: with whole tiles along the summed dimension, before the
+  // rows are padded too.
+  Bytes whole_tiles = {};
 };
 // "model.layers.3.self_attn.qkv_proj.weight"
 std::string full_name(const TensorBytes& tensor);
