@@ -43,7 +43,7 @@ TEST(RecordedSglangStartups, OtherFamiliesMatchOnEightLayers) {
 }
 
 TEST(RecordedSglangStartups, WholeModelsMatch) {
-  EXPECT_GE(compare_startups("whole_models.jsonl"), 9);
+  EXPECT_GE(compare_startups("whole_models.jsonl"), 8);
 }
 
 TEST(RecordedSglangSteps, PeaksOfServingMatch) {
