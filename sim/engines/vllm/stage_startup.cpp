@@ -210,8 +210,9 @@ bool StageStartup::first_snapshot() {
 
 bool StageStartup::load() {
   card_.begin("load");
-  if (!card_.allocate_all(runner_buffers(deployment_, state_.role)) ||
-      (!deployment_.runner_v2 && !make_block_tables(first_layout(), state_.first_tables))) {
+  // The first runner's batch of requests, with its tables, comes before its other buffers.
+  if ((!deployment_.runner_v2 && !make_block_tables(first_layout(), state_.first_tables)) ||
+      !card_.allocate_all(runner_buffers(deployment_, state_.role))) {
     return false;
   }
   const Bytes before = card_.allocated();
