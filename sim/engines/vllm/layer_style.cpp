@@ -56,6 +56,11 @@ LayerStyle layer_style(std::string_view family, const Version& version) {
     style.clones_first_residual = true;
     style.keeps_attention_input = true;
   }
+  // layers/fused_moe/shared_fused_moe.py of each release read.
+  constexpr Version kSharedHandedOver{0, 11, 1};
+  style.shared_inside_experts = version >= kSharedHandedOver;
+  style.routes_inside_experts = style.shared_inside_experts &&
+                                (among(family, kDeepseekLayers) || among(family, kOutputArguments));
   // qwen3_next.py, mamba/gdn_linear_attn.py and mamba/gdn/qwen_gdn_linear_attn.py of each release
   // read.
   constexpr Version kGateFused{0, 24, 0};

@@ -34,6 +34,10 @@ struct LayerStyle {
   bool makes_attention_output = false;
   // The attention call's keyword arguments live to the end of the layer.
   bool keeps_attention_input = false;
+  // Shared experts run inside the experts' call, which is never compiled.
+  bool shared_inside_experts = false;
+  // The experts' call runs the router itself where it has shared experts beside.
+  bool routes_inside_experts = false;
   // Norms of queries and keys and the split off gate are one kernel; the product with the gate has
   // its sigmoid beside it.
   bool fuses_query_gate = false;

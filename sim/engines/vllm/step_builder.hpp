@@ -252,6 +252,9 @@ class StepBuilder {
   // the next one's inputs; its own inputs (attention output, residual) are held by the caller until
   // it returns.
   void compiled_layer(const LayerSpec& layer);
+  void compiled_latents(const AttentionSpec& attention, TensorId input, Variable& queries,
+                        Variable& latent, Variable& key);
+  [[nodiscard]] bool routes_inside(const FfnSpec& ffn) const;
   // The piece that began after the last attention has returned: its inputs go.
   void previous_piece_end();
 
@@ -287,6 +290,7 @@ class StepBuilder {
   bool indexer_ran_ = false;
   std::vector<TensorId> piece_inputs_;
   std::vector<TensorId> received_;
+  std::vector<TensorId> normed_copies_;
 };
 
 }  // namespace oomcast::vllm
