@@ -66,6 +66,8 @@ LayerStyle layer_style(std::string_view family, const Version& version) {
   constexpr Version kGateFused{0, 24, 0};
   constexpr Version kOutputProjectionApart{0, 22, 0};
   constexpr Version kNormReshapes{0, 31, 0};
+  constexpr Version kRowStrides{0, 31, 0};
+  style.rotates_dense_rows = version < kRowStrides;
   style.fuses_query_gate = version >= kGateFused;
   style.interleaves_states = family == "qwen3_next";
   style.keeps_recurrent_output = version >= kOutputProjectionApart;

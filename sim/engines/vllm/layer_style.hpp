@@ -38,6 +38,8 @@ struct LayerStyle {
   bool shared_inside_experts = false;
   // The experts' call runs the router itself where it has shared experts beside.
   bool routes_inside_experts = false;
+  // The kernel of multimodal ropes takes copies of queries and keys that lie in one tensor.
+  bool rotates_dense_rows = false;
   // Norms of queries and keys and the split off gate are one kernel; the product with the gate has
   // its sigmoid beside it.
   bool fuses_query_gate = false;

@@ -197,7 +197,11 @@ class StepBuilder {
 
   TensorId attention(const LayerSpec& layer, TensorId input);
   TensorId qkv_attention(const LayerSpec& layer, TensorId input);
-  void rotate_by_parts(const AttentionSpec& attention, TensorId qkv, Variable& q, Variable& k);
+  void rotate(const AttentionSpec& attention, TensorId qkv, Variable& q, Variable& k);
+  void rotate_by_parts(const AttentionSpec& attention, const models::RopeSpec& rope, TensorId qkv,
+                       Variable& q, Variable& k);
+  void rotate_by_sections(const AttentionSpec& attention, const models::RopeSpec& rope,
+                          TensorId qkv, Variable& q, Variable& k);
   // A recurrent layer: what its projections make for each token, and its output.
   TensorId recurrent(const AttentionSpec& attention, TensorId input);
   void warm_up_delta_net(const models::StateSpec& state, TensorId projected);

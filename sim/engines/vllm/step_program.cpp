@@ -52,22 +52,8 @@ void rotate_made_up(OpGraph& graph, const Deployment& deployment,
                    Affine::fixed(deployment.gpu.l2_bytes)});
 }
 
-}  // namespace
-
-OpGraph compile_graph(const Deployment& deployment, StageRole role) {
-  OpGraph graph;
-  if (deployment.enforce_eager || deployment.assumed.warm_compile_cache ||
-      deployment.assumed.pieces_compiled_before || !role.first) {
-    return graph;
-  }
+void embed_made_up(OpGraph& graph, const Deployment& deployment) {
   const Bytes element{models::bits_of(deployment.dtype) / 8};
-  const models::AttentionSpec& attention = deployment.model->layer(0).attention;
-  if (attention.rope >= 0 && !attention.qk_norm && attention.kind != models::AttentionKind::kMla) {
-    rotate_made_up(graph, deployment, attention);
-  }
-  if (deployment.takes_embeddings()) {
-    return graph;  // the embedding is no part of what is compiled
-  }
   const std::int64_t hidden = deployment.model->hidden;
   const std::int64_t rows =
       align_up(deployment.model->vocabulary, kVocabularyPadding) / deployment.tp;
@@ -77,6 +63,30 @@ OpGraph compile_graph(const Deployment& deployment, StageRole role) {
   for (int i = 0; i < 2; ++i) {
     graph.make(run, {"made-up activations", "T x H x b", Leaf::kRuntimeActivations,
                      Affine::per(ShapeVar::kTokens, element * hidden)});
+  }
+}
+
+}  // namespace
+
+OpGraph compile_graph(const Deployment& deployment, StageRole role) {
+  OpGraph graph;
+  if (deployment.enforce_eager || deployment.assumed.warm_compile_cache ||
+      deployment.assumed.pieces_compiled_before || !role.first) {
+    return graph;
+  }
+  const models::AttentionSpec& attention = deployment.model->layer(0).attention;
+  const bool rotates =
+      attention.rope >= 0 && !attention.qk_norm && attention.kind != models::AttentionKind::kMla;
+  // As many keys as queries make one kernel at once; else both ways are timed before the piece is.
+  const bool as_two = attention.heads != attention.kv_heads;
+  if (rotates && as_two) {
+    rotate_made_up(graph, deployment, attention);
+  }
+  if (!deployment.takes_embeddings()) {  // else the embedding is no part of what is compiled
+    embed_made_up(graph, deployment);
+  }
+  if (rotates && !as_two) {
+    rotate_made_up(graph, deployment, attention);
   }
   return graph;
 }
