@@ -263,7 +263,11 @@ bool StageStartup::load_weights() {
 
 bool StageStartup::make_tensors(const models::RankWeights& weights) {
   std::vector<CardMemory::Tensor> tensors;
+  constexpr Version kReleasesBeforeConversion{0, 32, 0};  // model_loader/base_loader.py
   for (const models::LoadCall& call : models::load_sequence(weights)) {
+    if (call.begins_conversion && deployment_.launch.version >= kReleasesBeforeConversion) {
+      state_.memory.empty_cache();
+    }
     if (call.kind == models::LoadCall::Kind::kFree) {
       state_.memory.free(tensors[call.tensor]);
       continue;
