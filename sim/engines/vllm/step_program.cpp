@@ -29,28 +29,61 @@ OpGraph step_graph(const Deployment& deployment, int stage, StepKind kind) {
 namespace {
 
 // Queries and keys are rotated by one kernel where they were two (combo kernels), if that is
-// faster: both ways are timed.
-void rotate_made_up(OpGraph& graph, const Deployment& deployment,
-                    const models::AttentionSpec& attention) {
-  const Bytes element{models::bits_of(deployment.dtype) / 8};
-  const models::RopeSpec& rope =
-      deployment.model->ropes.at(static_cast<std::size_t>(attention.rope));
-  const std::int64_t query = div_ceil(attention.heads, deployment.tp) * attention.head_dim;
-  const std::int64_t key =
-      std::max<std::int64_t>(1, div_ceil(attention.kv_heads, deployment.tp)) * attention.head_dim;
-  const auto per_token = [&](const char* name, std::int64_t width) {
-    return opgraph::TensorInfo{name, "T x width x b", Leaf::kRuntimeActivations,
-                               Affine::per(ShapeVar::kTokens, element * width)};
-  };
-  const OpId run = graph.op("rotary kernels on made-up inputs", "compile");
-  graph.make(run, per_token("made-up qkv", query + 2 * key));
-  graph.make(run, {"made-up rope table", "rows x dim x b", Leaf::kRuntimeIntermediates,
-                   Affine::fixed(element * (rope.table_rows * rope.rotary_dim))});
-  graph.make(run, per_token("rotated q", query));
-  graph.make(run, per_token("rotated k", key));
-  graph.make(run, {"L2-sized timing buffer", "L2", Leaf::kWorkspaceGemm,
-                   Affine::fixed(deployment.gpu.l2_bytes)});
-}
+// faster: each is timed alone, then both at once. Normed ones are made in halves that are joined
+// without a copy: two tensors as large as the whole.
+class MadeUpRotation {
+ public:
+  MadeUpRotation(OpGraph& graph, const Deployment& deployment,
+                 const models::AttentionSpec& attention)
+      : graph_(graph),
+        deployment_(deployment),
+        attention_(attention),
+        query_(div_ceil(attention.heads, deployment.tp) * attention.head_dim),
+        key_(std::max<std::int64_t>(1, div_ceil(attention.kv_heads, deployment.tp)) *
+             attention.head_dim) {}
+
+  void apart_and_together() {
+    if (attention_.qk_norm) {
+      run({}, false);  // their mean squares: a few bytes
+    }
+    run({key_}, true);
+    run({query_}, true);
+    together();
+  }
+  void together() { run({key_, query_}, true); }
+
+ private:
+  void run(const std::vector<std::int64_t>& outputs, bool rotates) {
+    const OpId op = graph_.op("rotary kernels on made-up inputs", "compile");
+    make(op, "made-up qkv", query_ + 2 * key_);
+    if (rotates) {
+      const models::RopeSpec& rope =
+          deployment_.model->ropes.at(static_cast<std::size_t>(attention_.rope));
+      graph_.make(op, {"made-up rope table", "rows x dim x b", Leaf::kRuntimeIntermediates,
+                       Affine::fixed(element_ * (rope.table_rows * rope.rotary_dim))});
+    }
+    for (const std::int64_t width : outputs) {
+      for (int i = 0; i < (attention_.qk_norm ? 2 : 1); ++i) {
+        make(op, "rotated q or k", width);
+      }
+    }
+    if (!deployment_.assumed.kernels_timed_before) {
+      graph_.make(op, {"L2-sized timing buffer", "L2", Leaf::kWorkspaceGemm,
+                       Affine::fixed(deployment_.gpu.l2_bytes)});
+    }
+  }
+  void make(OpId op, const char* name, std::int64_t width) {
+    graph_.make(op, {name, "T x width x b", Leaf::kRuntimeActivations,
+                     Affine::per(ShapeVar::kTokens, element_ * width)});
+  }
+
+  OpGraph& graph_;
+  const Deployment& deployment_;
+  const models::AttentionSpec& attention_;
+  Bytes element_{models::bits_of(deployment_.dtype) / 8};
+  std::int64_t query_;
+  std::int64_t key_;
+};
 
 void embed_made_up(OpGraph& graph, const Deployment& deployment) {
   const Bytes element{models::bits_of(deployment.dtype) / 8};
@@ -75,18 +108,19 @@ OpGraph compile_graph(const Deployment& deployment, StageRole role) {
     return graph;
   }
   const models::AttentionSpec& attention = deployment.model->layer(0).attention;
-  const bool rotates =
-      attention.rope >= 0 && !attention.qk_norm && attention.kind != models::AttentionKind::kMla;
+  const bool rotates = attention.rope >= 0 && attention.kind != models::AttentionKind::kMla;
   // As many keys as queries make one kernel at once; else both ways are timed before the piece is.
   const bool as_two = attention.heads != attention.kv_heads;
-  if (rotates && as_two) {
-    rotate_made_up(graph, deployment, attention);
+  // What was chosen for normed ones, which are sums, is found again with their timings.
+  const bool chosen = attention.qk_norm && deployment.assumed.kernels_timed_before;
+  if (rotates && as_two && !chosen) {
+    MadeUpRotation(graph, deployment, attention).apart_and_together();
   }
   if (!deployment.takes_embeddings()) {  // else the embedding is no part of what is compiled
     embed_made_up(graph, deployment);
   }
   if (rotates && !as_two) {
-    rotate_made_up(graph, deployment, attention);
+    MadeUpRotation(graph, deployment, attention).together();
   }
   return graph;
 }
