@@ -67,10 +67,8 @@ class MadeUpRotation {
         make(op, "rotated q or k", width);
       }
     }
-    if (!deployment_.assumed.kernels_timed_before) {
-      graph_.make(op, {"L2-sized timing buffer", "L2", Leaf::kWorkspaceGemm,
-                       Affine::fixed(deployment_.gpu.l2_bytes)});
-    }
+    graph_.make(op, {"L2-sized timing buffer", "L2", Leaf::kWorkspaceGemm,
+                     Affine::fixed(deployment_.gpu.l2_bytes)});
   }
   void make(OpId op, const char* name, std::int64_t width) {
     graph_.make(op, {name, "T x width x b", Leaf::kRuntimeActivations,
@@ -83,6 +81,52 @@ class MadeUpRotation {
   Bytes element_{models::bits_of(deployment_.dtype) / 8};
   std::int64_t query_;
   std::int64_t key_;
+};
+
+// Kernels of latent attention on made-up inputs: the latents' norm, the key's rotation, the
+// queries', then all at once.
+class MadeUpLatents {
+ public:
+  MadeUpLatents(OpGraph& graph, const Deployment& deployment,
+                const models::AttentionSpec& attention)
+      : graph_(graph), deployment_(deployment), attention_(attention) {}
+
+  void apart_and_together() {
+    run({joint(), latent()}, false);
+    run({joint(), attention_.mla.rope_dim}, true);
+    run({query(), query()}, true);
+    run({joint(), query(), query(), joint(), latent()}, true);
+  }
+
+ private:
+  [[nodiscard]] std::int64_t latent() const { return attention_.mla.kv_lora_rank; }
+  [[nodiscard]] std::int64_t joint() const {
+    return attention_.mla.q_lora_rank + latent() + attention_.mla.rope_dim;
+  }
+  [[nodiscard]] std::int64_t query() const {
+    return div_ceil(attention_.heads, deployment_.tp) *
+           (attention_.mla.nope_dim + attention_.mla.rope_dim);
+  }
+  void run(const std::vector<std::int64_t>& widths, bool rotates) {
+    const OpId op = graph_.op("latents' kernels on made-up inputs", "compile");
+    for (const std::int64_t width : widths) {
+      graph_.make(op, {"made-up latents or queries", "T x width x b", Leaf::kRuntimeActivations,
+                       Affine::per(ShapeVar::kTokens, element_ * width)});
+    }
+    if (rotates) {
+      const models::RopeSpec& rope =
+          deployment_.model->ropes.at(static_cast<std::size_t>(attention_.rope));
+      graph_.make(op, {"made-up rope table", "rows x dim x b", Leaf::kRuntimeIntermediates,
+                       Affine::fixed(element_ * (rope.table_rows * rope.rotary_dim))});
+    }
+    graph_.make(op, {"L2-sized timing buffer", "L2", Leaf::kWorkspaceGemm,
+                     Affine::fixed(deployment_.gpu.l2_bytes)});
+  }
+
+  OpGraph& graph_;
+  const Deployment& deployment_;
+  const models::AttentionSpec& attention_;
+  Bytes element_{models::bits_of(deployment_.dtype) / 8};
 };
 
 void embed_made_up(OpGraph& graph, const Deployment& deployment) {
@@ -108,13 +152,17 @@ OpGraph compile_graph(const Deployment& deployment, StageRole role) {
     return graph;
   }
   const models::AttentionSpec& attention = deployment.model->layer(0).attention;
-  const bool rotates = attention.rope >= 0 && attention.kind != models::AttentionKind::kMla;
+  const bool latents = attention.kind == models::AttentionKind::kMla;
+  const bool rotates = attention.rope >= 0 && !latents;
   // As many keys as queries make one kernel at once; else both ways are timed before the piece is.
   const bool as_two = attention.heads != attention.kv_heads;
   // What was chosen for normed ones, which are sums, is found again with their timings.
   const bool chosen = attention.qk_norm && deployment.assumed.kernels_timed_before;
   if (rotates && as_two && !chosen) {
     MadeUpRotation(graph, deployment, attention).apart_and_together();
+  }
+  if (latents && attention.rope >= 0) {
+    MadeUpLatents(graph, deployment, attention).apart_and_together();
   }
   if (!deployment.takes_embeddings()) {  // else the embedding is no part of what is compiled
     embed_made_up(graph, deployment);
