@@ -28,6 +28,8 @@ struct LayerStyle {
   bool compiles_norms = false;
   // The MLP's variable for gate_up lives to the end of its function.
   bool mlp_keeps_gate_up = true;
+  // Layers that add by themselves return what they added to as well: the caller names it.
+  bool returns_residual = false;
   // The first layer copies the embeddings into the residual.
   bool clones_first_residual = false;
   // The layer makes the buffer its attention writes into, and names it to its end.

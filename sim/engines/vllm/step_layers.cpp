@@ -198,7 +198,9 @@ void StepBuilder::eager_layer(const LayerSpec& layer) {
       hidden = ffn(layer, *hidden);
       hidden = apply("residual + hidden x multiplier", {*hidden, *residual},
                      per_token("hidden states", "T x H x b", model_.hidden));
-      residual.drop();
+      if (!style_.returns_residual) {
+        residual.drop();
+      }
       break;
     case Residual::kNamed: {
       Variable normed(graph_, apply("input_layernorm", {*hidden},
