@@ -690,7 +690,16 @@ RankWeights weights_on_rank(const ModelSpec& spec, const ShardPlan& plan) {
       rank.add(spec.draft_layers[i], spec.layer_count() + static_cast<int>(i));
     }
   }
-  return rank.take();
+  RankWeights weights = rank.take();
+  weights.converts_awq_in_place = plan.converts_awq_in_place;
+  if (plan.makes_tied_head && spec.tie_word_embeddings && on_stage(Place::kLastStage, plan)) {
+    const auto embedding =
+        std::find_if(weights.tensors.begin(), weights.tensors.end(), [](const TensorBytes& tensor) {
+          return tensor.name == "embed_tokens.weight" && tensor.suffix.empty();
+        });
+    weights.dropped_head = embedding == weights.tensors.end() ? Bytes{} : embedding->bytes;
+  }
+  return weights;
 }
 
 }  // namespace oomcast::models
