@@ -21,10 +21,10 @@ class Fp4Conversion {
   void convert(const TensorBytes& values, const TensorBytes& scales) {
     std::optional<std::uint32_t> padded;
     if (swizzle_.pads_scales) {
-      padded = copy(scales.bytes);
+      padded = copy(swizzle_.canonical ? scales.whole_tiles : scales.bytes);
     }
     convert_values(values);
-    convert_scales(scales.bytes);
+    convert_scales(scales);
     if (padded) {
       sink_.free(*padded);
     }
@@ -119,12 +119,14 @@ class Fp4Conversion {
     sink_.free(spread_pair(bytes, 3));
   }
 
-  void convert_scales(Bytes bytes) {
+  // The canonical order has the rows as they are; the layout pads them.
+  void convert_scales(const TensorBytes& scales) {
+    const Bytes bytes = scales.bytes;
     std::optional<std::uint32_t> canonical;
     if (swizzle_.canonical) {
-      canonical = copy(bytes);
+      canonical = copy(scales.whole_tiles);
     }
-    std::uint32_t data = copy(bytes);
+    std::uint32_t data = copy(swizzle_.canonical ? scales.whole_tiles : bytes);
     if (!swizzle_.canonical) {
       data = replace(data, bytes);
     }

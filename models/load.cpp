@@ -24,6 +24,7 @@ class Sequence {
       }
     }
   }
+  [[nodiscard]] std::size_t size() const { return calls_.size(); }
   std::vector<LoadCall> take() { return std::move(calls_); }
 
  private:
@@ -139,7 +140,7 @@ class KernelLayouts {
 // _convert_awq_to_standard_format, mixed_precision/machete.py).
 class AwqConversion {
  public:
-  explicit AwqConversion(Sequence& calls) : calls_(calls) {}
+  AwqConversion(Sequence& calls, bool in_place) : calls_(calls), in_place_(in_place) {}
 
   void created(const TensorBytes& tensor) {
     if (tensor.suffix.empty()) {
@@ -194,10 +195,7 @@ class AwqConversion {
     const std::uint32_t shifts = copy(kShifts);
     const std::uint32_t apart = unpack(packed);
     const std::uint32_t words = pack(packed);
-    std::uint32_t zeros_apart = unpack(packed_zeros);
-    const std::uint32_t turned = copy(in_32_bits(packed_zeros));
-    calls_.free(zeros_apart);
-    zeros_apart = turned;
+    const std::uint32_t zeros_apart = unpack(packed_zeros);
     const std::uint32_t zero_words = pack(packed_zeros);
     for (const std::uint32_t gone : {order, shifts, values.made, apart, zeros.made, zeros_apart}) {
       calls_.free(gone);
@@ -208,9 +206,9 @@ class AwqConversion {
 
   void lay_out(Bytes packed, std::uint32_t words) {
     const std::uint32_t contiguous = copy(packed);
-    copy(packed);  // the kernel's
+    const std::uint32_t kernels = copy(packed);
     calls_.free(contiguous);
-    calls_.free(words);
+    calls_.free(in_place_ ? kernels : words);
   }
 
   void scale_zeros(Bytes bytes, Bytes packed, std::uint32_t words) {
@@ -231,6 +229,7 @@ class AwqConversion {
   }
 
   Sequence& calls_;
+  bool in_place_;
   std::vector<Linear> linears_;
 };
 
@@ -239,7 +238,7 @@ class AwqConversion {
 std::vector<LoadCall> load_sequence(const RankWeights& weights) {
   Sequence calls;
   KernelLayouts layouts(calls, weights);
-  AwqConversion awq(calls);
+  AwqConversion awq(calls, weights.converts_awq_in_place);
   std::vector<std::uint32_t> moving;  // to the host, with the layer's end
   int layer = -1;
   const auto end_layer = [&] {
@@ -267,9 +266,17 @@ std::vector<LoadCall> load_sequence(const RankWeights& weights) {
     }
   }
   end_layer();
+  if (weights.dropped_head > Bytes{0}) {
+    calls.free(calls.allocate(weights.dropped_head, WeightLeaf::kWeights));
+  }
+  const std::size_t made = calls.size();
   layouts.make();
   awq.convert();
-  return calls.take();
+  std::vector<LoadCall> all = calls.take();
+  if (made < all.size()) {
+    all[made].begins_conversion = true;
+  }
+  return all;
 }
 
 }  // namespace oomcast::models

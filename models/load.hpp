@@ -19,6 +19,8 @@ struct LoadCall {
   WeightLeaf leaf = WeightLeaf::kWeights;
   // Bytes of what the first forward pass replaces it with; 0: it stays.
   Bytes converted_at_first_use = {};
+  // All tensors are made; from here on kernels' own layouts replace some.
+  bool begins_conversion = false;
 };
 
 // The table of a rope is computed in fp32 (angles, cosines, sines, both side by side; where cosines

@@ -346,6 +346,8 @@ class RankBuilder {
     }
     constexpr std::int64_t kPerScale = 32;
     const Bytes rows{std::accumulate(shape.parts.begin(), shape.parts.end(), std::int64_t{0})};
+    const std::int64_t scale_columns =
+        align_up(div_ceil(shape.columns, kPerScale), swizzle->scale_columns);
     const auto stored = [&](std::int64_t row_multiple, std::int64_t columns) {
       return (Bytes{align_up(rows.count(), row_multiple)} * columns * shape.experts).count();
     };
@@ -367,10 +369,9 @@ class RankBuilder {
           .layer = layer,
           .leaf = scale.leaf,
           .dtype = scale.dtype,
-          .bytes = bytes_of(scale.dtype,
-                            stored(swizzle->scale_rows, align_up(div_ceil(shape.columns, kPerScale),
-                                                                 swizzle->scale_columns))),
-          .created = swizzle->keeps_scales ? Bytes{0} : as_loaded});
+          .bytes = bytes_of(scale.dtype, stored(swizzle->scale_rows, scale_columns)),
+          .created = swizzle->keeps_scales ? Bytes{0} : as_loaded,
+          .whole_tiles = bytes_of(scale.dtype, stored(1, scale_columns))});
   }
 
   void add_rope(const TensorSpec& tensor, int layer) {
@@ -689,7 +690,16 @@ RankWeights weights_on_rank(const ModelSpec& spec, const ShardPlan& plan) {
       rank.add(spec.draft_layers[i], spec.layer_count() + static_cast<int>(i));
     }
   }
-  return rank.take();
+  RankWeights weights = rank.take();
+  weights.converts_awq_in_place = plan.converts_awq_in_place;
+  if (plan.makes_tied_head && spec.tie_word_embeddings && on_stage(Place::kLastStage, plan)) {
+    const auto embedding =
+        std::find_if(weights.tensors.begin(), weights.tensors.end(), [](const TensorBytes& tensor) {
+          return tensor.name == "embed_tokens.weight" && tensor.suffix.empty();
+        });
+    weights.dropped_head = embedding == weights.tensors.end() ? Bytes{} : embedding->bytes;
+  }
+  return weights;
 }
 
 }  // namespace oomcast::models

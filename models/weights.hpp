@@ -88,6 +88,9 @@ struct ShardPlan {
   // AWQ's packing is converted on the card before Hopper's kernel lays values out anew (vLLM from
   // 0.19, awq_marlin.py _convert_awq_to_standard_format).
   bool converts_awq = false;
+  bool converts_awq_in_place = false;  // what it packs anew takes the kernel's layout (vLLM 0.33)
+  // A tied head is made like another and dropped for the embedding (vLLM from 0.28, model files).
+  bool makes_tied_head = false;
   Fp4Experts fp4_experts = {};
   std::optional<LoraSlots> lora = std::nullopt;
   // Parameters of the first layers go to pinned host memory until these bytes are reached (vLLM
@@ -150,6 +153,9 @@ struct TensorBytes {
   // size until then; 0: made only then.
   std::optional<Bytes> created = std::nullopt;
   bool on_host = false;  // moved there once its layer is made
+  // Scales of MXFP4 experts, rearranged: with whole tiles along the summed dimension, before the
+  // rows are padded too.
+  Bytes whole_tiles = {};
 };
 // "model.layers.3.self_attn.qkv_proj.weight"
 std::string full_name(const TensorBytes& tensor);
@@ -161,6 +167,8 @@ struct RankWeights {
   Bytes buffers;
   Bytes on_host;
   std::optional<Fp4Experts::Swizzle> swizzle;  // how `created` experts become what they are
+  bool converts_awq_in_place = false;
+  Bytes dropped_head;  // made after the rest, replaced by the embedding
 
   [[nodiscard]] Bytes total() const { return weights + scales + buffers; }
   // Sum with every tensor rounded up to `granule` (PyTorch's allocator: 512 B).

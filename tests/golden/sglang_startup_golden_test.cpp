@@ -42,6 +42,10 @@ TEST(RecordedSglangStartups, OtherFamiliesMatchOnEightLayers) {
   EXPECT_GE(compare_startups("cut_models.jsonl"), 11);
 }
 
+TEST(RecordedSglangStartups, WholeModelsMatch) {
+  EXPECT_GE(compare_startups("whole_models.jsonl"), 8);
+}
+
 TEST(RecordedSglangSteps, PeaksOfServingMatch) {
   std::ifstream in(kFolder + "steps.jsonl");
   ASSERT_TRUE(in);

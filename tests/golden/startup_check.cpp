@@ -58,6 +58,19 @@ Bytes left_by_communicators(const Json& recorded) {
   return Bytes{0};
 }
 
+// There was no checkpoint that could tell whether the head is one of its own, so from Transformers
+// 5 on the config class decides: Mistral3's ties it whatever the text model's says.
+models::ModelSpec as_recorded(const Json& recorded, models::ModelSpec model) {
+  constexpr Version kOuterConfigDecides{0, 33, 0};
+  if (model.architecture == "Mistral3ForConditionalGeneration" && !model.tie_word_embeddings &&
+      parse_version(recorded.at("version").get<std::string>()) >= kOuterConfigDecides) {
+    model.tie_word_embeddings = true;
+    std::erase_if(model.after,
+                  [](const models::TensorSpec& tensor) { return tensor.name == "lm_head.weight"; });
+  }
+  return model;
+}
+
 vllm::Deployment deployment_of(const Json& recorded, const models::ModelSpec& model) {
   launch::LaunchOptions options;
   options.engine_version = recorded.at("version").get<std::string>();
@@ -82,9 +95,9 @@ vllm::Deployment deployment_of(const Json& recorded, const models::ModelSpec& mo
   // from nothing again.
   assumed.pieces_compiled_before = recorded.at("launch").contains("pipeline-parallel-size") ||
                                    recorded.at("setting").get<std::string>().rfind("pp", 0) == 0;
-  vllm::Deployment deployment =
-      vllm::resolve(launch::parse_launch(launch_line(recorded), options),
-                    std::make_shared<models::ModelSpec>(model), gpu, card, assumed);
+  vllm::Deployment deployment = vllm::resolve(
+      launch::parse_launch(launch_line(recorded), options),
+      std::make_shared<models::ModelSpec>(as_recorded(recorded, model)), gpu, card, assumed);
   if (recorded.value("flashinfer", Json()) != Json(true)) {  // not installed there
     deployment.rules.flashinfer_ropes = false;
     deployment.rules.flashinfer_mla_workspace = Bytes{0};

@@ -24,6 +24,11 @@ bool any_layer(const models::ModelSpec& model, Test test) {
 
 }  // namespace
 
+bool named(const std::vector<std::string>& architectures, const models::ModelSpec& model) {
+  return std::find(architectures.begin(), architectures.end(), model.architecture) !=
+         architectures.end();
+}
+
 bool has_mla(const models::ModelSpec& model) {
   return models::has_attention(model, AttentionKind::kMla);
 }
@@ -59,15 +64,22 @@ models::ShardPlan Deployment::shard(int stage) const {
     plan.fp4_experts = hopper_fp4_experts(rules);
   }
   plan.interleaved_rope_factor = 1;
-  plan.towers = !launch.on("language-only") && !launch.on("language-model-only");
+  const bool asked = launch.on("enable-multimodal") || !named(rules.towers_when_asked, *model);
+  plan.towers = asked && !launch.on("language-only") && !launch.on("language-model-only");
   plan.whole_vision =
-      launch.on("mm-enable-dp-encoder") &&
-      std::find(rules.encoder_data_parallel.begin(), rules.encoder_data_parallel.end(),
-                model->architecture) != rules.encoder_data_parallel.end();
+      launch.on("mm-enable-dp-encoder") && named(rules.encoder_data_parallel, *model);
+  plan.indexer.own_rope = rules.indexer_rope;
+  plan.indexer.key_in_16_bits = fuses_indexer_keys();
   if (!model->quantization) {
     plan.online_quantization = launch.text("quantization").value_or("");
   }
   return plan;
+}
+
+bool Deployment::fuses_indexer_keys() const {
+  return rules.fused_indexer_keys &&
+         std::none_of(model->ropes.begin(), model->ropes.end(),
+                      [](const models::RopeSpec& rope) { return rope.of_indexer; });
 }
 
 ExpertExchange Deployment::exchange_in(bool decode) const {

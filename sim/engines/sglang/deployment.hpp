@@ -77,6 +77,8 @@ struct Deployment : EngineDeployment {
   // Whether the layer's shared experts run as one more routed expert (the model's own class says
   // so: shared_experts_fusion_disable_reason).
   [[nodiscard]] bool fuses_shared_experts(const models::LayerSpec& layer) const;
+  // Whether an indexer projects its keys together with the heads' weights, in 16 bits.
+  [[nodiscard]] bool fuses_indexer_keys() const;
   // Caches of the stage's layers on one rank.
   [[nodiscard]] std::vector<models::KvLayerSpec> kv_layers(int stage) const;
   // With attention data parallelism the ranks of one server.
@@ -87,6 +89,8 @@ struct Deployment : EngineDeployment {
 
 // Whether layers have MLA's latents.
 bool has_mla(const models::ModelSpec& model);
+// Whether the model's architecture is among these.
+bool named(const std::vector<std::string>& architectures, const models::ModelSpec& model);
 
 // Throws ConfigError with all problems: flags that contradict, shards that do not divide, what is
 // not modelled yet.

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string_view>
+#include <utility>
 
 #include "models/attention_kinds.hpp"
 #include "models/fp4_conversion.hpp"
@@ -21,7 +23,15 @@ using models::TensorBytes;
 // Divided over an attention group where groups attend on their own; the rest over all ranks.
 class Builder {
  public:
-  Builder(const Deployment& deployment, int stage) : deployment_(deployment), stage_(stage) {}
+  Builder(const Deployment& deployment, int stage) : deployment_(deployment), stage_(stage) {
+    for (const models::Tower& tower : deployment.model->towers) {
+      for (const models::Tower::Group& group : tower.groups) {
+        for (const models::TensorSpec& tensor : group.tensors) {
+          tower_names_.insert(tensor.name);
+        }
+      }
+    }
+  }
 
   LoadSequence build() {
     const std::vector<TensorBytes> tensors = rank_tensors();
@@ -32,6 +42,9 @@ class Builder {
       const TensorBytes& tensor = *one;
       if (tensor.suffix == ".absorbed") {
         continue;  // made afterwards, in two parts
+      }
+      if (tensor.name.starts_with("layers.") && of_tower(tensor)) {
+        add_tower_table();
       }
       if (tensor.rope_table != models::RopeTable::kNone && has_rope_tables) {
         const int rope = next_rope < ropes.size() ? ropes[next_rope] : -1;
@@ -82,7 +95,49 @@ class Builder {
     models::ShardPlan whole = deployment_.shard(stage_);
     online_ = !whole.online_quantization.empty();
     whole.online_quantization.clear();
-    return models::weights_on_rank(*deployment_.model, whole).tensors;
+    std::vector<TensorBytes> tensors = models::weights_on_rank(*deployment_.model, whole).tensors;
+    if (of_architecture(deployment_.rules.tower_mlp_whole)) {
+      undivide_tower_mlps(tensors, whole);
+    }
+    if (of_architecture(deployment_.rules.fp32_routers)) {
+      for (TensorBytes& tensor : tensors) {
+        if (tensor.name == "mlp.gate.weight" && tensor.dtype != DType::kFloat32) {
+          tensor.bytes = tensor.bytes * 2;
+          tensor.dtype = DType::kFloat32;
+        }
+      }
+    }
+    if (whole.indexer.key_in_16_bits) {
+      join_indexer_keys(tensors);
+    }
+    return tensors;
+  }
+
+  void undivide_tower_mlps(std::vector<TensorBytes>& tensors, models::ShardPlan plan) const {
+    plan.whole_vision = plan.whole_audio = true;
+    const std::vector<TensorBytes> undivided =
+        models::weights_on_rank(*deployment_.model, plan).tensors;
+    OOMCAST_CHECK(undivided.size() == tensors.size(), "towers of {} and {} tensors",
+                  undivided.size(), tensors.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const std::string_view name = tensors[i].name;
+      if (of_tower(tensors[i]) &&
+          (name.starts_with("layers.mlp.") || name.starts_with("merger."))) {
+        tensors[i].bytes = undivided[i].bytes;
+      }
+    }
+  }
+
+  // One matrix of both projections.
+  static void join_indexer_keys(std::vector<TensorBytes>& tensors) {
+    TensorBytes* keys = nullptr;
+    for (TensorBytes& tensor : tensors) {
+      if (tensor.name == "self_attn.indexer.wk.weight") {
+        keys = &tensor;
+      } else if (tensor.name == "self_attn.indexer.weights_proj.weight" && keys != nullptr) {
+        keys->bytes += std::exchange(tensor.bytes, Bytes{0});
+      }
+    }
   }
 
   // Quantised experts have both weights made before the scales (create_weights of each method);
@@ -94,6 +149,8 @@ class Builder {
     for (const TensorBytes& tensor : tensors) {
       out.push_back(&tensor);
     }
+    order_towers(out);
+    order_indexers(out);
     const auto& quantization = deployment_.model->quantization;
     if (!quantization || quantization->method == "mxfp4") {
       return out;
@@ -113,6 +170,36 @@ class Builder {
     return out;
   }
 
+  // Projector, language model, encoder.
+  void order_towers(std::vector<const TensorBytes*>& tensors) const {
+    if (!of_architecture(deployment_.rules.towers_last)) {
+      return;
+    }
+    const auto rest =
+        std::stable_partition(tensors.begin(), tensors.end(), [this](const TensorBytes* tensor) {
+          return of_tower(*tensor) && tensor->name.starts_with("multi_modal_projector");
+        });
+    std::stable_partition(rest, tensors.end(),
+                          [this](const TensorBytes* tensor) { return !of_tower(*tensor); });
+  }
+
+  // An indexer is made once the queries' projections are there, before keys and values
+  // (models/deepseek_v2.py).
+  static void order_indexers(std::vector<const TensorBytes*>& tensors) {
+    for (auto first = tensors.begin(); first != tensors.end();) {
+      const int layer = (*first)->layer;
+      const auto end = std::find_if(
+          first, tensors.end(), [&](const TensorBytes* tensor) { return tensor->layer != layer; });
+      const auto behind = std::find_if(first, end, [](const TensorBytes* tensor) {
+        return tensor->name == "self_attn.kv_a_layernorm.weight";
+      });
+      std::stable_partition(behind, end, [](const TensorBytes* tensor) {
+        return tensor->name.starts_with("self_attn.indexer.");
+      });
+      first = end;
+    }
+  }
+
   // Rope tables in the order in which layers first use them.
   [[nodiscard]] std::vector<int> rope_order() const {
     std::vector<int> order;
@@ -128,8 +215,31 @@ class Builder {
     return order;
   }
 
-  [[nodiscard]] bool of_architecture(const std::vector<std::string>& names) const {
-    return std::find(names.begin(), names.end(), deployment_.model->architecture) != names.end();
+  [[nodiscard]] bool of_architecture(const std::vector<std::string>& architectures) const {
+    return named(architectures, *deployment_.model);
+  }
+
+  [[nodiscard]] bool of_tower(const TensorBytes& tensor) const {
+    return tensor.layer < 0 && tower_names_.count(tensor.name) > 0;
+  }
+
+  // An encoder's own, of half the head's width: 8192 positions, before its first layer.
+  void add_tower_table() {
+    constexpr std::int64_t kRows = 8192;
+    if (tower_table_ || !of_architecture(deployment_.rules.tower_rope_tables)) {
+      return;
+    }
+    tower_table_ = true;
+    for (const models::Tower& tower : deployment_.model->towers) {
+      for (const models::Tower::Group& group : tower.groups) {
+        for (const models::TensorSpec& tensor : group.tensors) {
+          if (tensor.name == "layers.attn.qkv.weight") {
+            add_table(kRows, tensor.rows.at(0).size / 2, false, Leaf::kModelBuffers);
+            return;
+          }
+        }
+      }
+    }
   }
 
   void add_rope_table(const TensorBytes& tensor, int rope) {
@@ -145,19 +255,24 @@ class Builder {
     if (of_architecture(deployment_.rules.rope_tables_unscaled)) {
       rows = spec.max_position;
     }
+    add_table(rows, spec.rotary_dim, spec.type == "yarn" || spec.type == "deepseek_yarn", leaf);
+  }
+
+  // YaRN multiplies cosines and sines by a factor (`scaled`), each into a tensor of its own.
+  void add_table(std::int64_t rows, std::int64_t columns, bool scaled, Leaf leaf) {
     const std::int64_t element =
         deployment_.rules.fp32_rope_tables ? 4 : models::bits_of(deployment_.dtype) / 8;
-    const Bytes half{detail::checked_mul(rows, spec.rotary_dim) * 4 / 2};
+    const Bytes half{detail::checked_mul(rows, columns) * 4 / 2};
+    const std::uint32_t positions = add(Bytes{rows} * 4, leaf);
     const std::uint32_t angles = add(half, leaf);
-    // YaRN multiplies both by a factor, each into a tensor of its own.
-    const bool scaled = spec.type == "yarn" || spec.type == "deepseek_yarn";
     const std::uint32_t cosines = scaled_table(half, leaf, scaled);
     const std::uint32_t sines = scaled_table(half, leaf, scaled);
     const std::uint32_t both = add(half * 2, leaf);
     free(sines);
     free(cosines);
     free(angles);
-    out_.tables.push_back({both, rows, spec.rotary_dim, element});
+    free(positions);
+    out_.tables.push_back({both, rows, columns, element});
   }
 
   std::uint32_t scaled_table(Bytes bytes, Leaf leaf, bool scaled) {
@@ -192,6 +307,7 @@ class Builder {
     const std::vector<TensorBytes> quantised =
         models::weights_on_rank(*deployment_.model, plan).tensors;
     std::size_t at = 0;
+    std::pair<std::uint32_t, Bytes> first_expert_matrix;
     for (const TensorBytes& tensor : quantised) {
       const bool scale = tensor.dtype != DType::kFloat8 && !tensor.suffix.empty();
       if (scale) {
@@ -208,15 +324,39 @@ class Builder {
         return one.source->name == tensor.name && one.source->layer == tensor.layer &&
                one.source->suffix == tensor.suffix;
       });
-      if (tensor.dtype == DType::kFloat8 && own != created_.end()) {
-        add(tensor.bytes + fused_into(tensor, quantised), Leaf::kModelWeights);
+      if (tensor.dtype != DType::kFloat8 || own == created_.end()) {
+        continue;
+      }
+      const Bytes bytes = tensor.bytes + fused_into(tensor, quantised);
+      add(bytes, Leaf::kModelWeights);
+      if (tensor.name == "mlp.experts.w13.weight") {
+        first_expert_matrix = {own->tensor, bytes};
+      } else if (tensor.name == "mlp.experts.w2.weight") {
+        quantise_experts(tensor.layer, first_expert_matrix, {own->tensor, bytes});
+      } else {
         free(own->tensor);
       }
     }
   }
 
+  // Both copies of a layer's experts are there before the originals go; each expert is converted
+  // in a tensor of its own.
+  void quantise_experts(int layer, const std::pair<std::uint32_t, Bytes>& first,
+                        const std::pair<std::uint32_t, Bytes>& second) {
+    const std::int64_t experts =
+        std::max<std::int64_t>(1, deployment_.model->layer(layer).ffn.experts / deployment_.ep);
+    for (const Bytes bytes : {first.second, second.second}) {
+      free(add(Bytes{bytes.count() / experts}, Leaf::kRuntimeIntermediates));
+    }
+    free(first.first);
+    free(second.first);
+  }
+
   // kv_b_proj apart for keys and values, in 16 bits, beside the original.
   void absorb_mla() {
+    if (deployment_.dummy_weights && of_architecture(deployment_.rules.absorbed_on_reading)) {
+      return;
+    }
     const models::LayerRange range =
         models::stage_layers(*deployment_.model, deployment_.shard(stage_));
     const std::int64_t element = models::bits_of(deployment_.dtype) / 8;
@@ -336,6 +476,8 @@ class Builder {
 
   const Deployment& deployment_;
   int stage_ = 0;
+  std::set<std::string_view> tower_names_;
+  bool tower_table_ = false;
   mutable bool online_ = false;
   LoadSequence out_;
   std::vector<Created> created_;
@@ -346,7 +488,8 @@ class Builder {
 
 LoadSequence expert_locations(const Deployment& deployment) {
   LoadSequence out;
-  if (!deployment.rules.expert_locations || !models::has_experts(*deployment.model)) {
+  if (!named(deployment.rules.expert_locations, *deployment.model) ||
+      !models::has_experts(*deployment.model)) {
     return out;
   }
   std::int64_t experts = 0;

@@ -46,6 +46,10 @@ Bytes layer_pool(const Deployment& deployment, const CachePlan& plan, const KvLa
   return Bytes{std::llround(token_bytes(deployment, layer) * static_cast<double>(slots.count()))};
 }
 
+Bytes indexer_keys(const Deployment& deployment, const CachePlan& plan, const KvLayerSpec& layer) {
+  return Bytes{layer.indexer_bytes} * (plan.tokens + deployment.page_size).count();
+}
+
 void add_state(List& list, const Deployment& deployment, const CachePlan& plan,
                const std::vector<KvLayerSpec>& layers) {
   const std::int64_t slots = plan.state_slots + 1;  // one takes padded writes
@@ -77,12 +81,21 @@ void add_layers(List& list, const Deployment& deployment, const CachePlan& plan,
       continue;
     }
     const Bytes both = layer_pool(deployment, plan, layer);
-    if (layer.kind == AttentionKind::kMla || deployment.rules.shared_kv_storage) {
+    if (layer.kind == AttentionKind::kMla) {
+      list.add("latents of a layer", "(T + P) x (latent + rope) x e", Leaf::kKvPool,
+               both - indexer_keys(deployment, plan, layer));
+    } else if (deployment.rules.shared_kv_storage) {
       list.add("KV of a layer", "(T + P) x heads x (dk + dv) x e", Leaf::kKvPool, both);
     } else {
       list.add("K of a layer", "(T + P) x heads x dk x e", Leaf::kKvPool, Bytes{both.count() / 2});
       list.add("V of a layer", "(T + P) x heads x dv x e", Leaf::kKvPool,
                Bytes{both.count() - both.count() / 2});
+    }
+  }
+  for (const KvLayerSpec& layer : layers) {
+    if (layer.kind == AttentionKind::kMla && in_window_pool(deployment, layer) == of_window) {
+      list.add("keys of a layer's indexer", "(T + P) x (key + scales)", Leaf::kKvPool,
+               indexer_keys(deployment, plan, layer));
     }
   }
 }

@@ -667,6 +667,43 @@ class Resolver : private LaunchResolver<Deployment> {
                              width, quantization->block_rows, out_.tp));
       }
     }
+    delta_net_blocks(*quantization);
+  }
+
+  // Gates of delta nets are two matrices in one, which may not cut a block either. SGLang reads
+  // names of what stays in 16 bits, not patterns (quantization/utils.py is_layer_skipped).
+  // Published checkpoints list names; patterns are how configs written by hand shorten them.
+  void delta_net_blocks(const models::Quantization& quantization) {
+    const auto is_pattern = [](const std::string& name) {
+      return name.starts_with("re:") || name.find('*') != std::string::npos;
+    };
+    const auto kept = std::find_if(
+        quantization.ignore.begin(), quantization.ignore.end(), [&](const std::string& name) {
+          return name.find(is_pattern(name) ? "linear_attn" : "linear_attn.in_proj_b") !=
+                 std::string::npos;
+        });
+    for (const models::LayerSpec& layer : model().layer_kinds) {
+      if (layer.attention.kind != AttentionKind::kGatedDeltaNet) {
+        continue;
+      }
+      const std::int64_t heads = layer.attention.state.heads / out_.attention_tp();
+      if (heads % quantization.block_rows == 0) {
+        continue;
+      }
+      if (kept == quantization.ignore.end()) {
+        complain("quantization_config.modules_to_not_convert", "no name of linear_attn.in_proj_ba",
+                 "the names of linear_attn.in_proj_ba",
+                 fmt::format("Weight output_partition_size = {} is not divisible by weight "
+                             "quantization block_n = {}.",
+                             heads, quantization.block_rows));
+      } else if (is_pattern(*kept)) {
+        out_.warnings.push_back(fmt::format(
+            "quantization_config.modules_to_not_convert: SGLang reads names, not patterns; {} is "
+            "taken for the names it stands for",
+            *kept));
+      }
+      return;
+    }
   }
 
   // PyTorch reads the first of its variables that is set.

@@ -175,6 +175,7 @@ bool StageStartup::extend_rope_tables() {
       continue;
     }
     const Bytes half{detail::checked_mul(needed - table.rows, table.columns) * 4 / 2};
+    const auto positions = card_.make(Leaf::kModelBuffers, Bytes{(needed - table.rows) * 4});
     const auto angles = card_.make(Leaf::kModelBuffers, half);
     const auto cosines = card_.make(Leaf::kModelBuffers, half);
     const auto sines = card_.make(Leaf::kModelBuffers, half);
@@ -182,11 +183,11 @@ bool StageStartup::extend_rope_tables() {
     const auto joined =
         card_.make(Leaf::kModelBuffers,
                    Bytes{detail::checked_mul(needed, table.columns)} * table.element_bytes);
-    if (!angles || !cosines || !sines || !rows || !joined) {
+    if (!positions || !angles || !cosines || !sines || !rows || !joined) {
       return false;
     }
     state_.memory.free(loaded_[table.tensor]);
-    for (const auto& temporary : {angles, cosines, sines, rows}) {
+    for (const auto& temporary : {positions, angles, cosines, sines, rows}) {
       state_.memory.free(*temporary);
     }
     loaded_[table.tensor] = *joined;

@@ -229,7 +229,15 @@ StartupRules read_rules(const Version& version) {
   rules.rope_tables_unscaled = read.texts("rope_tables_unscaled");
   rules.rope_tables_missing = read.texts("rope_tables_missing");
   rules.rope_tables_extended = read.boolean("rope_tables_extended");
-  rules.expert_locations = read.boolean("expert_locations");
+  rules.expert_locations = read.texts("expert_locations");
+  rules.tower_rope_tables = read.texts("tower_rope_tables");
+  rules.towers_when_asked = read.texts("towers_when_asked");
+  rules.towers_last = read.texts("towers_last");
+  rules.tower_mlp_whole = read.texts("tower_mlp_whole");
+  rules.absorbed_on_reading = read.texts("absorbed_on_reading");
+  rules.fp32_routers = read.texts("fp32_routers");
+  rules.fused_indexer_keys = read.boolean("fused_indexer_keys");
+  rules.indexer_rope = read.boolean("indexer_rope");
   rules.quoted_self = read.boolean("quoted_self");
   rules.weights_leave_nothing = read.boolean("weights_leave_nothing");
   rules.fa3_by_default = read.boolean("fa3_by_default");
@@ -246,6 +254,7 @@ StartupRules read_rules(const Version& version) {
   rules.fused_shared_experts = read.fused_shared_experts();
   rules.native_head_norms = read.texts("native_head_norms");
   rules.copied_heads = read.texts("copied_heads");
+  rules.held_inputs = read.texts("held_inputs");
   rules.delta_net_by_parts = read.texts("delta_net_by_parts");
   rules.delta_net_chunks = read.boolean("delta_net_chunks");
   rules.communicator_rests = read.communicator_rests();

@@ -155,8 +155,18 @@ struct StartupRules {
   // Architectures whose tables ignore the scaling of positions, or that compute angles each step.
   std::vector<std::string> rope_tables_unscaled;
   std::vector<std::string> rope_tables_missing;
-  bool rope_tables_extended = false;  // to the context length and a margin, before sizing
-  bool expert_locations = false;
+  bool rope_tables_extended = false;          // to the context length and a margin, before sizing
+  std::vector<std::string> expert_locations;  // architectures: maps of experts
+  // Architectures by what their encoders do: rope tables that grow as the text's; made only when
+  // asked for, or after the language model; MLPs that no ranks divide.
+  std::vector<std::string> tower_rope_tables;
+  std::vector<std::string> towers_when_asked;
+  std::vector<std::string> towers_last;
+  std::vector<std::string> tower_mlp_whole;
+  std::vector<std::string> absorbed_on_reading;  // no absorbed projections of dummy weights
+  std::vector<std::string> fp32_routers;
+  bool fused_indexer_keys = false;     // where an indexer pairs elements as the attention does
+  bool indexer_rope = false;           // a table of its own where it does not
   bool quoted_self = false;            // in the text of an error
   bool weights_leave_nothing = false;  // an error of its own
   bool fa3_by_default = false;
@@ -174,6 +184,7 @@ struct StartupRules {
   std::vector<FusedSharedExperts> fused_shared_experts;
   std::vector<std::string> native_head_norms;   // architectures: heads normalised in fp32, by parts
   std::vector<std::string> copied_heads;        // architectures: q and k normalised apart
+  std::vector<std::string> held_inputs;         // architectures: layers hold what attention reads
   std::vector<std::string> delta_net_by_parts;  // architectures: projections are copied apart
   bool delta_net_chunks = false;  // prefills of gated delta nets keep scratch for chunks
   std::vector<CommunicatorRest> communicator_rests;

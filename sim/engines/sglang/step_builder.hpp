@@ -113,6 +113,7 @@ class StepBuilder {
   bool native_norms_ = false;
   bool by_parts_ = false;
   bool copied_heads_ = false;
+  bool held_inputs_ = false;
   OpGraph graph_;
   std::string scope_;
   Variable hidden_;

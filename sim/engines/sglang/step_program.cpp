@@ -82,6 +82,7 @@ StepBuilder::StepBuilder(const Deployment& deployment, int stage, StepKind kind)
       native_norms_(contains(deployment.rules.native_head_norms, deployment.model->architecture)),
       by_parts_(contains(deployment.rules.delta_net_by_parts, deployment.model->architecture)),
       copied_heads_(contains(deployment.rules.copied_heads, deployment.model->architecture)),
+      held_inputs_(contains(deployment.rules.held_inputs, deployment.model->architecture)),
       hidden_(graph_),
       residual_(graph_),
       per_layer_(graph_) {}
@@ -250,6 +251,10 @@ void StepBuilder::layer(const LayerSpec& spec) {
   // ranks leave their result elsewhere.
   if (deployment_.tp > 1) {
     hidden_.drop();
+  }
+  Variable held(graph_);
+  if (held_inputs_) {
+    held = *hidden;
   }
   if (spec.attention.kind != AttentionKind::kNone) {
     hidden = attention(spec, *hidden);

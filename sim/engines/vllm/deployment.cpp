@@ -805,6 +805,10 @@ models::ShardPlan Deployment::shard(int stage) const {
   constexpr Version kConvertsAwq{0, 19, 0};
   plan.converts_awq =
       launch.version >= kConvertsAwq && model->quantization && model->quantization->method == "awq";
+  constexpr Version kConvertsInPlace{0, 33, 0};
+  plan.converts_awq_in_place = launch.version >= kConvertsInPlace;
+  constexpr Version kMakesTiedHead{0, 28, 0};
+  plan.makes_tied_head = launch.version >= kMakesTiedHead;
   plan.flashinfer_ropes = rules.flashinfer_ropes && enforce_eager;
   plan.indexer.own_rope = rules.indexer_rope;
   plan.indexer.key_in_16_bits = rules.indexer_key_in_16_bits;

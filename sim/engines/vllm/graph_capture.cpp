@@ -13,12 +13,17 @@ namespace oomcast::vllm {
 namespace {
 
 constexpr auto kCaptureStream = allocator::StreamId{1};
+constexpr auto kSharedExpertsStream = allocator::StreamId{2};
 constexpr Bytes kSmallestGraph = kMiB;  // what the engine counts at least per graph
 constexpr std::size_t kTrialSizes = 2;
 // FlashAttention 3 splits the keys of no more sequences in a batch: the kernel that prepares splits
 // takes 32 x 31 (hopper/flash_api.cpp; a recorded capture of gpt-oss-20b at 1024 and 1008 has
 // none).
 constexpr std::int64_t kMostSplitSequences = 992;
+
+// Batches of no more tokens run shared experts beside the routed ones
+// (VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD).
+constexpr std::int64_t kMostTokensBeside = 256;
 
 opgraph::Program capture_program(const Deployment& deployment, int stage, AttentionRun attention,
                                  bool first_on_stream) {
@@ -29,6 +34,23 @@ opgraph::Program capture_program(const Deployment& deployment, int stage, Attent
                                       .attention = attention,
                                       .first_on_stream = first_on_stream,
                                       .first_capture = first_on_stream && deployment.runner_v2}));
+}
+
+std::vector<Bytes> beside_routed_experts(const Deployment& deployment, models::LayerRange range) {
+  constexpr Version kSharedHandedOver{0, 11, 1};
+  if (deployment.launch.version < kSharedHandedOver || !uses_cublas(deployment)) {
+    return {};
+  }
+  const Bytes element{models::bits_of(deployment.dtype) / 8};
+  for (int i = range.begin; i < range.end; ++i) {
+    const models::FfnSpec& ffn = deployment.model->layer(i).ffn;
+    if (ffn.kind == models::FfnKind::kMoe && ffn.shared_width > 0) {
+      const std::int64_t width = div_ceil(ffn.shared_width, deployment.tp);
+      return {element * (ffn.gated ? 2 * width : width), element * width,
+              element * deployment.model->hidden};
+    }
+  }
+  return {};
 }
 
 // Whether the largest captures, which come first, have more.
@@ -107,6 +129,7 @@ CapturePrograms::CapturePrograms(const Deployment& deployment, int stage)
     full_.emplace(capture_program(deployment, stage, AttentionRun::kSplits, false));
   }
   const models::LayerRange range = models::stage_layers(*deployment.model, deployment.shard(stage));
+  beside_ = beside_routed_experts(deployment, range);
   if (has_piecewise(deployment.cudagraph_mode) && !deployment.capture_sizes.empty()) {
     modes_.push_back({GraphMode::kPiecewise, descending(deployment.capture_sizes),
                       driver_bytes(deployment, GraphMode::kPiecewise, range)});
@@ -133,6 +156,9 @@ std::uint64_t CapturePrograms::digest() const {
        {&first_, &piecewise_, full_ ? &*full_ : &piecewise_, whole_ ? &*whole_ : &piecewise_}) {
     digest.add_word(program->digest());
   }
+  for (const Bytes bytes : beside_) {
+    digest.add_word(static_cast<std::uint64_t>(bytes.count()));
+  }
   for (const Mode& mode : modes_) {
     digest.add_word(static_cast<std::uint64_t>(mode.mode));
     digest.add_word(static_cast<std::uint64_t>(mode.driver.count()));
@@ -146,11 +172,11 @@ std::uint64_t CapturePrograms::digest() const {
 CaptureEffects simulate_captures(const Deployment& deployment, const CapturePrograms& programs) {
   CaptureEffects effects;
   CardMemory card(allocator::kMaxDeviceBytes, 0, deployment.allocator_settings);
+  GraphCapture graphs(deployment, programs, card);
   const auto run = [&](bool trial, CaptureEffect& effect) {
     const CardMemory::Sums before = card.sums();
     const Bytes used = card.ledger().views().device_used;
     card.torch().device().reset_highest();
-    GraphCapture graphs(deployment, programs, card);
     const bool fits = graphs.run(trial);
     effect.graphs = graphs.captured();
     effect.highest = fits ? card.torch().device().highest() - used : allocator::kMaxDeviceBytes;
@@ -201,6 +227,7 @@ void GraphCapture::apply(const CaptureEffect& effect) {
   memory_.empty_cache();
   const Bytes returned = memory_.ledger().device_free() - free_before;
   memory_.add(effect.change);
+  ran_beside_ = true;
   captured_ = effect.graphs;
   if (!captured_.empty()) {
     captured_.front().free_drop -= returned;
@@ -214,7 +241,7 @@ bool GraphCapture::capture(const CapturePrograms::Mode& mode, std::int64_t size)
   memory_.torch().reset_peaks();
   const opgraph::Program& program = programs_.of(mode.mode, size);
   CapturedGraph graph{name_of(mode.mode), size, {}, driver_of(mode), {}, {}};
-  if (!warm_up(stream_is_new_ ? programs_.first() : program, size)) {
+  if (!warm_up(stream_is_new_ ? programs_.first() : program, size) || !run_beside(size)) {
     return false;
   }
   stream_is_new_ = false;
@@ -244,6 +271,33 @@ bool GraphCapture::warm_up(const opgraph::Program& program, std::int64_t size) {
   const auto nothing = [](opgraph::OpId /*op*/) {};
   return !run_program(program, decode_shape(size), "capture", memory_, nothing, nothing,
                       stream_is_new_ ? &made_for_stream_ : nullptr);
+}
+
+// Shared experts' first run on their stream: its cuBLAS workspace stays, what they make stays
+// cached for the stream. Later ones find both.
+bool GraphCapture::run_beside(std::int64_t size) {
+  if (programs_.beside().empty() || ran_beside_ || size > kMostTokensBeside) {
+    return true;
+  }
+  ran_beside_ = true;
+  memory_.use_stream(kSharedExpertsStream);
+  const auto make = [&](Leaf leaf, Bytes bytes) {
+    return memory_.allocate(leaf, bytes, startup_tag("capture", leaf));
+  };
+  std::vector<CardMemory::Tensor> transient;
+  bool fits = make(Leaf::kWorkspaceGemm, deployment_.cublas_workspace).has_value();
+  for (const Bytes bytes : programs_.beside()) {
+    const auto made = fits ? make(Leaf::kRuntimeIntermediates, bytes * size) : std::nullopt;
+    fits = made.has_value();
+    if (made) {
+      transient.push_back(*made);
+    }
+  }
+  for (const CardMemory::Tensor& tensor : transient) {
+    memory_.free(tensor);
+  }
+  memory_.use_stream(kCaptureStream);
+  return fits;
 }
 
 bool GraphCapture::record(GraphMode mode, const opgraph::Program& program, std::int64_t size) {

@@ -33,12 +33,16 @@ class CapturePrograms {
   // The first run on a stream makes the stream's cuBLAS workspace.
   [[nodiscard]] const opgraph::Program& first() const { return first_; }
   [[nodiscard]] const opgraph::Program& of(GraphMode mode, std::int64_t size) const;
+  // Of one token in the shared experts that run on a stream of their own: gate and up, their
+  // product, the output; empty: there are none.
+  [[nodiscard]] const std::vector<Bytes>& beside() const { return beside_; }
   // Of all that decides what captures take.
   [[nodiscard]] std::uint64_t digest() const;
 
  private:
   opgraph::Program first_;
   opgraph::Program piecewise_;
+  std::vector<Bytes> beside_;
   std::optional<opgraph::Program> full_;   // none: the same as beside pieces
   std::optional<opgraph::Program> whole_;  // where some batch is too large to split keys
   std::int64_t decode_tokens_;
@@ -84,6 +88,7 @@ class GraphCapture {
   bool capture(const CapturePrograms::Mode& mode, std::int64_t size);
   Bytes driver_of(const CapturePrograms::Mode& mode);
   bool warm_up(const opgraph::Program& program, std::int64_t size);
+  bool run_beside(std::int64_t size);
   bool record(GraphMode mode, const opgraph::Program& program, std::int64_t size);
   [[nodiscard]] Bytes residual(std::size_t graphs) const;
 
@@ -93,6 +98,7 @@ class GraphCapture {
   const CaptureEffects* known_;
   bool from_memory_ = false;  // the last run was
   bool stream_is_new_ = true;
+  bool ran_beside_ = false;
   std::vector<CardMemory::Tensor> made_for_stream_;  // by its first run, and kept
   std::vector<CapturedGraph> captured_;
   Bytes driver_exact_;  // of the graphs so far, before it is rounded to the driver's units

@@ -18,8 +18,8 @@ constexpr std::array<std::string_view, 17> kOneVariableMlp = {
     "minicpm3", "jamba",  "decilm",  "falcon_h1", "nemotron_h"};
 constexpr std::array<std::string_view, 2> kSandwich = {"gemma2", "gemma3"};
 constexpr std::array<std::string_view, 2> kPostNorm = {"olmo2", "olmo3"};
-constexpr std::array<std::string_view, 4> kScaled = {"granite", "granite_hybrid", "minicpm",
-                                                     "minicpm3"};
+constexpr std::array<std::string_view, 5> kScaled = {"granite", "granite_hybrid", "minicpm",
+                                                     "minicpm3", "phimoe"};
 constexpr std::array<std::string_view, 6> kNewNormOutputs = {
     "gemma", "gemma2", "gemma3", "qwen3_next", "qwen3_5", "qwen3_5_moe"};
 constexpr std::array<std::string_view, 4> kOutputArguments = {"qwen3_next", "qwen3_5",
@@ -47,6 +47,7 @@ LayerStyle layer_style(std::string_view family, const Version& version) {
   } else if (family == "deepseek_v4") {
     style.residual = Residual::kStreams;
   }
+  style.returns_residual = family == "phimoe";
   // deepseek_v2.py and qwen3_next.py of each release read; Granite's recorded in 0.19, gone in
   // 0.33.
   constexpr Version kDeepseekRewritten{0, 25, 0};
@@ -56,11 +57,18 @@ LayerStyle layer_style(std::string_view family, const Version& version) {
     style.clones_first_residual = true;
     style.keeps_attention_input = true;
   }
+  // layers/fused_moe/shared_fused_moe.py of each release read.
+  constexpr Version kSharedHandedOver{0, 11, 1};
+  style.shared_inside_experts = version >= kSharedHandedOver;
+  style.routes_inside_experts = style.shared_inside_experts &&
+                                (among(family, kDeepseekLayers) || among(family, kOutputArguments));
   // qwen3_next.py, mamba/gdn_linear_attn.py and mamba/gdn/qwen_gdn_linear_attn.py of each release
   // read.
   constexpr Version kGateFused{0, 24, 0};
   constexpr Version kOutputProjectionApart{0, 22, 0};
   constexpr Version kNormReshapes{0, 31, 0};
+  constexpr Version kRowStrides{0, 31, 0};
+  style.rotates_dense_rows = version < kRowStrides;
   style.fuses_query_gate = version >= kGateFused;
   style.interleaves_states = family == "qwen3_next";
   style.keeps_recurrent_output = version >= kOutputProjectionApart;

@@ -28,12 +28,20 @@ struct LayerStyle {
   bool compiles_norms = false;
   // The MLP's variable for gate_up lives to the end of its function.
   bool mlp_keeps_gate_up = true;
+  // Layers that add by themselves return what they added to as well: the caller names it.
+  bool returns_residual = false;
   // The first layer copies the embeddings into the residual.
   bool clones_first_residual = false;
   // The layer makes the buffer its attention writes into, and names it to its end.
   bool makes_attention_output = false;
   // The attention call's keyword arguments live to the end of the layer.
   bool keeps_attention_input = false;
+  // Shared experts run inside the experts' call, which is never compiled.
+  bool shared_inside_experts = false;
+  // The experts' call runs the router itself where it has shared experts beside.
+  bool routes_inside_experts = false;
+  // The kernel of multimodal ropes takes copies of queries and keys that lie in one tensor.
+  bool rotates_dense_rows = false;
   // Norms of queries and keys and the split off gate are one kernel; the product with the gate has
   // its sigmoid beside it.
   bool fuses_query_gate = false;

@@ -127,7 +127,7 @@ bool StageStartup::remember() {
   const bool alive = measure_anew();
   if (free_at_snapshot_ >= state_.requested && free_at_snapshot_ > Bytes{0}) {
     memo_->keep(deployment_, {state_, programs_, free_at_snapshot_, allocated_at_profile_,
-                              highest_allocated_, outcome()});
+                              highest_allocated_, left_by_trial_, allocated_by_trial_, outcome()});
   }
   return alive;
 }
@@ -139,6 +139,8 @@ bool StageStartup::resume(const MeasuredStage& measured) {
   free_at_snapshot_ = measured.free_at_snapshot;
   allocated_at_profile_ = measured.allocated_at_profile;
   highest_allocated_ = measured.highest_allocated;
+  left_by_trial_ = measured.left_by_trial;
+  allocated_by_trial_ = measured.allocated_by_trial;
   card_.begin("profile");
   if (measured.outcome.fits()) {
     return true;
@@ -210,8 +212,9 @@ bool StageStartup::first_snapshot() {
 
 bool StageStartup::load() {
   card_.begin("load");
-  if (!card_.allocate_all(runner_buffers(deployment_, state_.role)) ||
-      (!deployment_.runner_v2 && !make_block_tables(first_layout(), state_.first_tables))) {
+  // The first runner's batch of requests, with its tables, comes before its other buffers.
+  if ((!deployment_.runner_v2 && !make_block_tables(first_layout(), state_.first_tables)) ||
+      !card_.allocate_all(runner_buffers(deployment_, state_.role))) {
     return false;
   }
   const Bytes before = card_.allocated();
@@ -262,7 +265,11 @@ bool StageStartup::load_weights() {
 
 bool StageStartup::make_tensors(const models::RankWeights& weights) {
   std::vector<CardMemory::Tensor> tensors;
+  constexpr Version kReleasesBeforeConversion{0, 32, 0};  // model_loader/base_loader.py
   for (const models::LoadCall& call : models::load_sequence(weights)) {
+    if (call.begins_conversion && deployment_.launch.version >= kReleasesBeforeConversion) {
+      state_.memory.empty_cache();
+    }
     if (call.kind == models::LoadCall::Kind::kFree) {
       state_.memory.free(tensors[call.tensor]);
       continue;
@@ -325,11 +332,15 @@ bool StageStartup::profile() {
     state_.memory.free(tensor);
   }
   profiling_ = false;
-  if (deployment_.runner_v2) {
+  if (deployment_.runner_v2 || deployment_.rules.budget == Budget::kConsumed) {
     state_.memory.empty_cache();
   }
+  const Bytes free_before = card_.device_free();
+  const Bytes allocated_before = card_.allocated();
   const bool tried = trial_capture();
   state_.memory.empty_cache();
+  left_by_trial_ = free_before - card_.device_free();
+  allocated_by_trial_ = card_.allocated() - allocated_before;
   return tried && appear_outside_torch() && card_.end();
 }
 
@@ -446,9 +457,10 @@ bool StageStartup::budget() {
   state_.profile_increase = highest_allocated_ - allocated_at_profile_;
   const Bytes estimate = deployment_.graph_estimate_applied ? state_.graph_estimate : Bytes{0};
   if (rules.budget == Budget::kConsumed) {
-    state_.consumed = free_at_snapshot_ - card_.device_free() +
+    // Looked at before graphs are tried (gpu_worker.py).
+    state_.consumed = free_at_snapshot_ - card_.device_free() - left_by_trial_ +
                       std::min(Bytes{0}, deployment_.assumed.residuals.load);
-    state_.activation_peak = highest_allocated_ - card_.allocated();
+    state_.activation_peak = highest_allocated_ - (card_.allocated() - allocated_by_trial_);
   } else {
     state_.activation_peak = state_.profile_increase;
   }

@@ -88,6 +88,8 @@ class StageStartup {
   Bytes free_at_snapshot_;
   Bytes allocated_at_profile_;
   Bytes highest_allocated_;
+  Bytes left_by_trial_;
+  Bytes allocated_by_trial_;
   std::optional<CardMemory::Tensor> sparse_buffers_;
   std::vector<std::pair<CardMemory::Tensor, Bytes>> unconverted_;  // and their bytes to be
   bool profiling_ = false;

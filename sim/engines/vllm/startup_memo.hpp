@@ -35,6 +35,8 @@ struct MeasuredStage {
   Bytes free_at_snapshot;
   Bytes allocated_at_profile;
   Bytes highest_allocated;
+  Bytes left_by_trial;       // device memory that the trial capture holds on to
+  Bytes allocated_by_trial;  // of it, tensors
   Outcome outcome;
 };
 

@@ -53,6 +53,7 @@ TensorId StepBuilder::qkv_attention(const LayerSpec& layer, TensorId input) {
       time_norm(Norm::kKeys, *k);
     }
   }
+  rotate(attention, *qkv, q, k);
   Variable out(graph_, attend(attention, {*q, *qkv}, query));
   if (gated) {
     Variable open(graph_, apply("sigmoid", {*gate}, gate_info));
@@ -65,6 +66,75 @@ TensorId StepBuilder::qkv_attention(const LayerSpec& layer, TensorId input) {
   const TensorId partial =
       linear("o_proj", *out, query, per_token("attention projection", "T x H x b", model_.hidden));
   return reduced("attention projection, reduced", partial);
+}
+
+// Ropes that vLLM does not write into their arguments by one kernel.
+void StepBuilder::rotate(const AttentionSpec& attention, TensorId qkv, Variable& q, Variable& k) {
+  if (attention.rope < 0) {
+    return;
+  }
+  const models::RopeSpec& rope = model_.ropes.at(static_cast<std::size_t>(attention.rope));
+  if (rope.type == "longrope") {
+    rotate_by_parts(attention, rope, qkv, q, k);
+  } else if (rope.multimodal) {
+    rotate_by_sections(attention, rope, qkv, q, k);
+  }
+}
+
+// Long ropes are written in PyTorch's operators: queries x cos, half of them negated, both halves
+// exchanged, x sin, the sum, and that beside what is not rotated; the same for keys
+// (rotary_embedding/phi3_long_rope_scaled_rope.py).
+void StepBuilder::rotate_by_parts(const AttentionSpec& attention, const models::RopeSpec& rope,
+                                  TensorId qkv, Variable& q, Variable& k) {
+  std::vector<TensorId> named;  // to the end
+  const OpId rows = op("cos and sin", {qkv});
+  for (const char* name : {"cos and sin", "cos twice", "sin twice"}) {
+    named.push_back(graph_.make(
+        rows, per_token(name, "T x rope x b", rope.rotary_dim, Leaf::kRuntimeIntermediates)));
+  }
+  const auto part = [&](const char* name, std::int64_t elements) {
+    return per_token(name, "T x heads x rope x b", elements, Leaf::kRuntimeIntermediates);
+  };
+  const auto rotate = [&](std::int64_t heads, Variable& states) {
+    const std::int64_t width = heads * rope.rotary_dim;
+    Variable by_cos(graph_, apply("states x cos", {qkv}, part("states x cos", width)));
+    Variable exchanged(graph_);
+    {
+      Variable negated(graph_, apply("-half", {qkv}, part("negated half", width / 2)));
+      exchanged = apply("halves exchanged", {*negated}, part("halves exchanged", width));
+    }
+    Variable by_sin(graph_, apply("halves x sin", {*exchanged}, part("halves x sin", width)));
+    exchanged.drop();
+    named.push_back(apply("rotated part", {*by_cos, *by_sin}, part("rotated part", width)));
+    by_cos.drop();
+    by_sin.drop();
+    states = apply("rotated states", {named.back()},
+                   per_token("rotated states", "T x heads x dim x b", heads * attention.head_dim));
+  };
+  rotate(local(attention.heads), q);
+  rotate(local_kv_heads(attention), k);
+  for (const TensorId tensor : named) {
+    graph_.hold_to_here(tensor);
+  }
+}
+
+// Each token has three positions, whose rows are looked up, split and copied; the kernel wanted
+// dense queries and keys once (rotary_embedding/mrope.py).
+void StepBuilder::rotate_by_sections(const AttentionSpec& attention, const models::RopeSpec& rope,
+                                     TensorId qkv, Variable& q, Variable& k) {
+  constexpr std::int64_t kPositions = 3;
+  const auto rows = [&](const char* name, std::int64_t width) {
+    return per_token(name, "3 x T x rope x b", kPositions * width, Leaf::kRuntimeIntermediates);
+  };
+  Variable both(graph_, apply("cos and sin", {qkv}, rows("cos and sin", rope.rotary_dim)));
+  if (style_.rotates_dense_rows && !attention.qk_norm && !attention.query_gate) {
+    q = apply("dense q", {qkv},
+              per_token("dense q", "T x q x b", local(attention.heads) * attention.head_dim));
+    k = apply("dense k", {qkv},
+              per_token("dense k", "T x kv x b", local_kv_heads(attention) * attention.head_dim));
+  }
+  Variable cos(graph_, apply("dense cos", {*both}, rows("dense cos", rope.rotary_dim / 2)));
+  Variable sin(graph_, apply("dense sin", {*both}, rows("dense sin", rope.rotary_dim / 2)));
 }
 
 TensorId StepBuilder::recurrent(const AttentionSpec& attention, TensorId input) {

@@ -197,6 +197,11 @@ class StepBuilder {
 
   TensorId attention(const LayerSpec& layer, TensorId input);
   TensorId qkv_attention(const LayerSpec& layer, TensorId input);
+  void rotate(const AttentionSpec& attention, TensorId qkv, Variable& q, Variable& k);
+  void rotate_by_parts(const AttentionSpec& attention, const models::RopeSpec& rope, TensorId qkv,
+                       Variable& q, Variable& k);
+  void rotate_by_sections(const AttentionSpec& attention, const models::RopeSpec& rope,
+                          TensorId qkv, Variable& q, Variable& k);
   // A recurrent layer: what its projections make for each token, and its output.
   TensorId recurrent(const AttentionSpec& attention, TensorId input);
   void warm_up_delta_net(const models::StateSpec& state, TensorId projected);
@@ -251,6 +256,9 @@ class StepBuilder {
   // the next one's inputs; its own inputs (attention output, residual) are held by the caller until
   // it returns.
   void compiled_layer(const LayerSpec& layer);
+  void compiled_latents(const AttentionSpec& attention, TensorId input, Variable& queries,
+                        Variable& latent, Variable& key);
+  [[nodiscard]] bool routes_inside(const FfnSpec& ffn) const;
   // The piece that began after the last attention has returned: its inputs go.
   void previous_piece_end();
 
@@ -286,6 +294,7 @@ class StepBuilder {
   bool indexer_ran_ = false;
   std::vector<TensorId> piece_inputs_;
   std::vector<TensorId> received_;
+  std::vector<TensorId> normed_copies_;
 };
 
 }  // namespace oomcast::vllm

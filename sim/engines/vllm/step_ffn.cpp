@@ -30,7 +30,8 @@ TensorId StepBuilder::mlp(const FfnSpec& spec, std::int64_t width, TensorId inpu
                                    per_token("activation output", "T x I/tp x b", width,
                                              Leaf::kRuntimeIntermediates)));
   make_timing_buffer({*up, *activated});
-  if (compiled() || !style_.mlp_keeps_gate_up) {
+  const bool part_of_experts = !reduces && style_.shared_inside_experts;
+  if ((compiled() && !part_of_experts) || !style_.mlp_keeps_gate_up) {
     up.drop();
   }
   const TensorId partial =

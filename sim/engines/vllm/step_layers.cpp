@@ -87,6 +87,8 @@ void StepBuilder::finish_forward() {
   previous_piece_end();
   if (style_.norms_in_place && !residual_.empty()) {
     hidden_ = graph_.view(norm, *hidden_, "hidden states");
+  } else if (!normed_copies_.empty()) {
+    hidden_ = graph_.view(norm, normed_copies_.front(), "hidden states");
   } else {
     Variable sum(graph_);
     if (!residual_.empty()) {
@@ -196,7 +198,9 @@ void StepBuilder::eager_layer(const LayerSpec& layer) {
       hidden = ffn(layer, *hidden);
       hidden = apply("residual + hidden x multiplier", {*hidden, *residual},
                      per_token("hidden states", "T x H x b", model_.hidden));
-      residual.drop();
+      if (!style_.returns_residual) {
+        residual.drop();
+      }
       break;
     case Residual::kNamed: {
       Variable normed(graph_, apply("input_layernorm", {*hidden},
@@ -251,12 +255,17 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
       graph_.make(first_norm, per_token_bytes("sum in fp32", "T x H x 4", Bytes{4} * model_.hidden,
                                               Leaf::kRuntimeIntermediates));
     }
-    if (sum_first) {
+    if (!normed_copies_.empty()) {
+      residual = graph_.view(first_norm, normed_copies_.back(), "residual");
+    } else if (sum_first) {
       residual = graph_.make(first_norm, sum_info);
     }
   }
   const TensorId normed_input =
-      graph_.make(first_norm, per_token("normed", "T x H x b", model_.hidden));
+      normed_copies_.empty()
+          ? graph_.make(first_norm, per_token("normed", "T x H x b", model_.hidden))
+          : graph_.view(first_norm, normed_copies_.front(), "normed");
+  normed_copies_.clear();
   if (residual.empty()) {
     residual = graph_.make(first_norm, sum_info);
   }
@@ -268,20 +277,20 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
   const bool received = !received_.empty() && *hidden_ == received_.front();
   const bool alike = out_width == model_.hidden;
   Variable out(graph_);
-  if (alike && !embeds && !received) {
+  if (alike && !embeds && !received && !mla) {
     out = graph_.view(op("attention output", {*hidden_}), *hidden_, "attention output");
   }
   hidden_.drop();
   residual_.drop();
   Variable inputs(graph_);
   Variable latent(graph_);
+  Variable rotated_q(graph_);
+  Variable rotated_k(graph_);
   if (mla) {
-    latent = linear(
-        "kv_a_proj", normed_input, model_.hidden,
-        per_token("kv latents", "T x (q_rank + kv_rank + rope) x b",
-                  attention.mla.q_lora_rank + attention.mla.kv_lora_rank + attention.mla.rope_dim));
-    inputs = linear("q_proj", *latent, model_.hidden,
-                    per_token("q", "T x heads x (nope + rope) x b", query));
+    compiled_latents(attention, normed_input, inputs, latent, rotated_k);
+    if (alike && (!embeds || sum_first)) {
+      out = graph_.view(op("attention output", {*inputs}), normed_input, "attention output");
+    }
   } else if (recurrent) {
     const models::StateSpec& state = attention.state;
     inputs = linear("in_proj", normed_input, model_.hidden,
@@ -292,8 +301,6 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
     inputs = linear("qkv_proj", normed_input, model_.hidden,
                     per_token("qkv", "T x (q + 2 kv) x b", queries * query + 2 * key));
   }
-  Variable rotated_q(graph_);
-  Variable rotated_k(graph_);
   if (!mla && !recurrent) {
     const OpId rotate = op("rotary embedding", {*inputs});
     rotated_k = graph_.make(rotate, per_token("rotated k", "T x kv x b", key));
@@ -329,11 +336,50 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
   Variable sum(graph_, graph_.view(second_norm, projected, "residual"));
   const TensorId normed_again =
       graph_.make(second_norm, per_token("normed", "T x H x b", model_.hidden));
+  if (routes_inside(layer.ffn)) {
+    for (int i = 0; i < 2; ++i) {
+      normed_copies_.push_back(
+          graph_.make(second_norm, per_token("normed, copied", "T x H x b", model_.hidden)));
+    }
+  }
   make_timing_buffer({normed_again, *sum});
   hidden_ = ffn(layer, normed_again);
   residual_ = *sum;
   piece_inputs_.push_back(*out);
   piece_inputs_.push_back(*residual);
+}
+
+// Latents and their norm, then queries: made from the normed input or from a latent of their own,
+// and copied with the rotated part in place.
+void StepBuilder::compiled_latents(const AttentionSpec& attention, TensorId input,
+                                   Variable& queries, Variable& latent, Variable& key) {
+  const models::MlaSpec& sizes = attention.mla;
+  const TensorInfo info = per_token("q", "T x heads x (nope + rope) x b",
+                                    local(attention.heads) * (sizes.nope_dim + sizes.rope_dim));
+  Variable joint(graph_,
+                 linear("kv_a_proj", input, model_.hidden,
+                        per_token("kv latents", "T x (q_rank + kv_rank + rope) x b",
+                                  sizes.q_lora_rank + sizes.kv_lora_rank + sizes.rope_dim)));
+  Variable own(graph_);
+  if (sizes.q_lora_rank > 0) {
+    own = apply("q_a_layernorm", {*joint},
+                per_token("normed q latent", "T x q_rank x b", sizes.q_lora_rank));
+  }
+  latent = apply("kv_a_layernorm", {*joint},
+                 per_token("normed kv latent", "T x kv_rank x b", sizes.kv_lora_rank));
+  key =
+      apply("rotary embedding of k", {*joint}, per_token("k rope", "T x rope x b", sizes.rope_dim));
+  joint.drop();
+  Variable plain(graph_, own.empty() ? linear("q_proj", input, model_.hidden, info)
+                                     : linear("q_b_proj", *own, sizes.q_lora_rank, info));
+  own.drop();
+  queries = apply("rotary embedding of q", {*plain}, info);
+}
+
+// Where the router runs beside the shared experts, one call takes the normed input three times, and
+// compiled code makes it once for each. The next norm takes the two that are left.
+bool StepBuilder::routes_inside(const FfnSpec& ffn) const {
+  return ffn.kind == models::FfnKind::kMoe && ffn.shared_width > 0 && style_.routes_inside_experts;
 }
 
 void StepBuilder::previous_piece_end() {

@@ -140,6 +140,25 @@ TEST(Resolve, AttentionGroupsDivideChunkAndHeads) {
   EXPECT_NE(refusal(kMoe, "--tp 4 --dp 3 --enable-dp-attention"), "");
 }
 
+// 48 gate rows a matrix, in no block of 128.
+TEST(Resolve, GatesOfDeltaNetsMustStayOutOfBlocks) {
+  const auto with = [](const std::string& kept) {
+    const models::ModelSpec model =
+        models::read_model_config(OOMCAST_TEST_DATA "/sglang_startup/Qwen__Qwen3.8-27B-FP8.json",
+                                  {{"quantization_config", {{"modules_to_not_convert", {kept}}}}});
+    launch::LaunchOptions options;
+    options.engine_version = "0.5.23";
+    return resolve(launch::parse_launch("sglang serve --model-path m", options),
+                   std::make_shared<models::ModelSpec>(model), models::find_gpu("H100-80GB"),
+                   CardState{}, Assumed{})
+        .warnings;
+  };
+  const std::vector<std::string> named = with("model.layers.0.linear_attn.in_proj_b");
+  const std::vector<std::string> matched = with("re:.*linear_attn\\.in_proj_(a|b)$");
+  EXPECT_EQ(matched.size(), named.size() + 1);
+  EXPECT_THROW(with("lm_head"), ConfigError);
+}
+
 TEST(Resolve, EverythingWrongIsSaidAtOnce) {
   const std::string said = refusal(kLlama, "--cpu-offload-gb 4 --context-length 999999999");
   EXPECT_NE(said.find("cpu-offload-gb"), std::string::npos);
