@@ -786,31 +786,6 @@ class Resolver : private LaunchResolver<Deployment> {
                              width, quantization->block_rows, out_.tp));
       }
     }
-    delta_net_blocks(*quantization);
-  }
-
-  // Gates of delta nets are two matrices in one, which may not cut a block either. Patterns of what
-  // stays in 16 bits are not read (quantization/utils.py is_layer_skipped): names are.
-  void delta_net_blocks(const models::Quantization& quantization) {
-    const bool kept = std::any_of(quantization.ignore.begin(), quantization.ignore.end(),
-                                  [](const std::string& name) {
-                                    return name.rfind("re:", 0) != 0 &&
-                                           name.find("linear_attn.in_proj_b") != std::string::npos;
-                                  });
-    for (const models::LayerSpec& layer : model().layer_kinds) {
-      if (kept || layer.attention.kind != AttentionKind::kGatedDeltaNet) {
-        continue;
-      }
-      const std::int64_t heads = layer.attention.state.heads / out_.attention_tp();
-      if (heads % quantization.block_rows != 0) {
-        complain("quantization_config.modules_to_not_convert", "patterns",
-                 "the names of linear_attn.in_proj_ba",
-                 fmt::format("Weight output_partition_size = {} is not divisible by weight "
-                             "quantization block_n = {}.",
-                             heads, quantization.block_rows));
-        return;
-      }
-    }
   }
 
   // PyTorch reads the first of its variables that is set.
