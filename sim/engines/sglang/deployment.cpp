@@ -92,9 +92,14 @@ ExpertExchange Deployment::exchange_in(bool decode) const {
 
 bool Deployment::fuses_shared_experts(const models::LayerSpec& layer) const {
   const models::FfnSpec& ffn = layer.ffn;
-  constexpr int kFourBits = 4;
+  // ModelOpt's lists name what stays in 16 bits (modelopt_quant.py can_fuse_shared_expert).
+  const auto in_16_bits = [](const std::string& name) {
+    return name.find("shared_expert") != std::string::npos &&
+           name.find("shared_expert_gate") == std::string::npos;
+  };
   const bool apart = model->quantization && model->quantization->method.starts_with("modelopt") &&
-                     model->quantization->weight_bits == kFourBits;
+                     std::any_of(model->quantization->ignore.begin(),
+                                 model->quantization->ignore.end(), in_16_bits);
   if (ffn.shared_width <= 0 || ffn.shared_width % ffn.expert_width != 0 || ep != 1 || apart ||
       exchange_in(false).kind != Exchange::kNone || launch.on("disable-shared-experts-fusion")) {
     return false;

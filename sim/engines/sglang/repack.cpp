@@ -148,7 +148,7 @@ Bytes reordered_scales(const Deployment& deployment, int stage, const TensorByte
   const int major = deployment.gpu.compute_major;
   const bool made = major <= kHopper ? deployment.rules.unread_scales : major == kConsumer;
   if (!made || !deployment.model->quantization ||
-      deployment.model->quantization->method != "modelopt" ||
+      deployment.model->quantization->method != "modelopt" || scale.suffix.empty() ||
       scale.dtype != models::DType::kFloat8 ||
       (!up && !scale.name.ends_with("experts.w2.weight"))) {
     return Bytes{0};

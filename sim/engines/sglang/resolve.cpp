@@ -397,7 +397,7 @@ class Resolver : private LaunchResolver<Deployment> {
       out_.kv_dtype = parsed.value_or(dtype);
     } else if (has_compressed(model()) || (sparse_latents() && out_.gpu.compute_major >= 10)) {
       out_.kv_dtype = DType::kFloat8;
-    } else if (rules().checkpoint_kv_dtype && model().quantization &&
+    } else if (rules().checkpoint_kv_dtype && !sparse_latents() && model().quantization &&
                model().quantization->method.starts_with("modelopt") &&
                model().quantization->kv_cache.starts_with("fp8")) {
       out_.kv_dtype = DType::kFloat8;

@@ -254,6 +254,9 @@ StartupRules read_rules(const Version& version) {
   rules.fused_shared_experts = read.fused_shared_experts();
   rules.native_head_norms = read.texts("native_head_norms");
   rules.copied_heads = read.texts("copied_heads");
+  rules.plain_residuals = read.texts("plain_residuals");
+  rules.deferred_sums = read.texts("deferred_sums");
+  rules.latents_beside = read.texts("latents_beside");
   rules.held_inputs = read.texts("held_inputs");
   rules.delta_net_by_parts = read.texts("delta_net_by_parts");
   rules.delta_net_chunks = read.boolean("delta_net_chunks");

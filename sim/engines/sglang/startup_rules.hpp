@@ -184,6 +184,9 @@ struct StartupRules {
   std::vector<FusedSharedExperts> fused_shared_experts;
   std::vector<std::string> native_head_norms;   // architectures: heads normalised in fp32, by parts
   std::vector<std::string> copied_heads;        // architectures: q and k normalised apart
+  std::vector<std::string> plain_residuals;     // architectures: sums with the residual are apart
+  std::vector<std::string> deferred_sums;       // architectures: the next norm sums over ranks
+  std::vector<std::string> latents_beside;      // architectures: captures norm keys' latents beside
   std::vector<std::string> held_inputs;         // architectures: layers hold what attention reads
   std::vector<std::string> delta_net_by_parts;  // architectures: projections are copied apart
   bool delta_net_chunks = false;  // prefills of gated delta nets keep scratch for chunks

@@ -69,6 +69,7 @@ class StepBuilder {
   // ---- layers
   // ------------------------------------------------------------------------------------
 
+  void plain_layer(const models::LayerSpec& spec);
   void layer(const LayerSpec& spec);
   void own_norm(const LayerSpec& spec, Variable& hidden);
   TensorId attention(const LayerSpec& spec, TensorId input);
@@ -78,6 +79,7 @@ class StepBuilder {
   TensorId mla_prefill(const AttentionSpec& attention, TensorId query, TensorId latent);
   TensorId recurrent(const AttentionSpec& attention, TensorId input);
   TensorId rotated(TensorId heads, std::int64_t width);
+  [[nodiscard]] const std::string& backend() const;  // attention kernels of the step
   [[nodiscard]] bool has_long_rope() const;
   TensorId head_norm(const char* name, TensorId qkv, std::int64_t width);
   // Cosines and sines of this step's positions, for layers without and with a window.
@@ -113,9 +115,12 @@ class StepBuilder {
   bool native_norms_ = false;
   bool by_parts_ = false;
   bool copied_heads_ = false;
+  bool defers_sums_ = false;  // the next norm sums over ranks, when this layer's names are gone
+  bool plain_residuals_ = false;
   bool held_inputs_ = false;
   OpGraph graph_;
   std::string scope_;
+  Variable embedded_;  // where a name holds it to the end
   Variable hidden_;
   Variable residual_;
   Variable per_layer_;

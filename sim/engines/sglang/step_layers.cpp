@@ -42,7 +42,8 @@ bool has_output_gate(const LayerSpec& layer) {
 TensorId StepBuilder::attention(const LayerSpec& spec, TensorId input) {
   const AttentionSpec& attention = spec.attention;
   if (attention.kind == AttentionKind::kMla) {
-    return mla(attention, input);
+    const TensorId partial = mla(attention, input);
+    return defers_sums_ ? partial : reduced(partial, deployment_.attention_tp());
   }
   return models::has_state(attention.kind) ? recurrent(attention, input)
                                            : qkv_attention(attention, has_output_gate(spec), input);
@@ -96,10 +97,24 @@ TensorId StepBuilder::qkv_attention(const AttentionSpec& attention, bool gated, 
     const Variable rotated_k(graph_, rotated(*qkv, kv_heads * attention.head_dim));
     turned_keys = apply("concatenate k", {*rotated_k}, turned);
   }
+  // Queries that are still a part of qkv are copied for the kernel, between the pieces of a
+  // prefill.
+  const bool copies = q.empty() && (backend() == "fa3" || backend() == "flashinfer");
+  if (copies && kind_.decode) {
+    q = apply("queries apart", {*qkv}, of_heads("queries"));
+  }
   Variable out(graph_, apply("attention output", {*qkv},
                              per_token("attention output", "T x heads x dv x b",
                                        heads * attention.v_head_dim)));
+  if (copies && !kind_.decode) {
+    const OpId copy = op("queries apart", {*qkv});
+    graph_.set_between_pieces(copy);
+    q = graph_.make(copy, of_heads("queries"));
+  }
   attention_kernel(attention, {*qkv, *out});
+  if (copies) {
+    q.drop();
+  }
   if (gated && by_parts_) {
     gate = apply("sigmoid", {*gate}, of_heads("opened gate"));
     out = apply("gate output", {*out, *gate}, of_heads("gated output"));
@@ -107,6 +122,10 @@ TensorId StepBuilder::qkv_attention(const AttentionSpec& attention, bool gated, 
   return reduced(linear("o_proj", *out, heads * attention.v_head_dim,
                         per_token("attention projection", "T x H x b", model_.hidden)),
                  deployment_.attention_tp());
+}
+
+const std::string& StepBuilder::backend() const {
+  return kind_.decode ? deployment_.decode_backend : deployment_.prefill_backend;
 }
 
 // x * cos + rotate(x) * sin, an operator at a time.
@@ -211,11 +230,16 @@ TensorId StepBuilder::mla(const AttentionSpec& attention, TensorId input) {
     const Variable normed(graph_,
                           apply("q_a_layernorm", {*latent},
                                 per_token("normed q latent", "T x q_rank x b", sizes.q_lora_rank)));
+    const bool beside = kind_.captured && named(deployment_.rules.latents_beside, model_);
     if (absorbed) {
+      second_stream_ = beside;
       keys = normed_keys();
     }
+    // Decodes project queries beside the indexer, if there is one.
+    second_stream_ = beside && kind_.decode && sizes.indexer_heads > 0;
     q = linear("q_b_proj", *normed, sizes.q_lora_rank,
                per_token("q", "T x heads x (nope + rope) x b", query));
+    second_stream_ = false;
   } else {
     q = linear("q_proj", input, model_.hidden,
                per_token("q", "T x heads x (nope + rope) x b", query));
@@ -250,9 +274,8 @@ TensorId StepBuilder::mla_absorbed(const AttentionSpec& attention, TensorId quer
   const Variable values(
       graph_, apply("project values", {*out},
                     per_token("attention output", "T x heads x v x b", heads * sizes.v_dim)));
-  return reduced(linear("o_proj", *values, heads * sizes.v_dim,
-                        per_token("attention projection", "T x H x b", model_.hidden)),
-                 deployment_.attention_tp());
+  return linear("o_proj", *values, heads * sizes.v_dim,
+                per_token("attention projection", "T x H x b", model_.hidden));
 }
 
 TensorId StepBuilder::mla_prefill(const AttentionSpec& attention, TensorId query, TensorId latent) {
@@ -271,9 +294,8 @@ TensorId StepBuilder::mla_prefill(const AttentionSpec& attention, TensorId query
       graph_, apply("attention output", {query, *keys, *up},
                     per_token("attention output", "T x heads x v x b", heads * sizes.v_dim)));
   attention_kernel(attention, {*out});
-  return reduced(linear("o_proj", *out, heads * sizes.v_dim,
-                        per_token("attention projection", "T x H x b", model_.hidden)),
-                 deployment_.attention_tp());
+  return linear("o_proj", *out, heads * sizes.v_dim,
+                per_token("attention projection", "T x H x b", model_.hidden));
 }
 
 // Gated delta nets and Mamba: projections, convolution, the scan between the pieces, gated norm.
@@ -340,15 +362,19 @@ TensorId StepBuilder::feed_forward_here(const LayerSpec& spec, TensorId input) {
     return experts(spec, input);
   }
   const int ranks = deployment_.dense_tp.value_or(deployment_.tp);
-  return reduced(mlp(div_ceil(ffn.width, ranks), ffn.kind == FfnKind::kGated, input), ranks);
+  const TensorId partial = mlp(div_ceil(ffn.width, ranks), ffn.kind == FfnKind::kGated, input);
+  return defers_sums_ ? partial : reduced(partial, ranks);
 }
 
 TensorId StepBuilder::mlp(std::int64_t own, bool gated, TensorId input) {
-  const Variable up(graph_, linear(gated ? "gate_up_proj" : "up_proj", input, model_.hidden,
-                                   per_token("gate and up", gated ? "T x 2I x b" : "T x I x b",
-                                             gated ? 2 * own : own)));
+  Variable up(graph_, linear(gated ? "gate_up_proj" : "up_proj", input, model_.hidden,
+                             per_token("gate and up", gated ? "T x 2I x b" : "T x I x b",
+                                       gated ? 2 * own : own)));
   const Variable active(graph_,
                         apply("activation", {*up}, per_token("activated", "T x I x b", own)));
+  if (plain_residuals_) {
+    up.drop();
+  }
   return linear("down_proj", *active, own, per_token("MLP output", "T x H x b", model_.hidden));
 }
 
@@ -415,7 +441,7 @@ TensorId StepBuilder::experts(const LayerSpec& spec, TensorId input) {
                 per_token("sum of experts", "T x H x b", model_.hidden));
   }
   // Where tokens travel, their results come back whole.
-  return exchange_.kind == Exchange::kNone ? reduced(out, deployment_.tp) : out;
+  return exchange_.kind == Exchange::kNone && !defers_sums_ ? reduced(out, deployment_.tp) : out;
 }
 
 // DeepGEMM over tokens that arrive from all ranks, by expert one after the other or in fixed slots.

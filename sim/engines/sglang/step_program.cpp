@@ -82,7 +82,11 @@ StepBuilder::StepBuilder(const Deployment& deployment, int stage, StepKind kind)
       native_norms_(contains(deployment.rules.native_head_norms, deployment.model->architecture)),
       by_parts_(contains(deployment.rules.delta_net_by_parts, deployment.model->architecture)),
       copied_heads_(contains(deployment.rules.copied_heads, deployment.model->architecture)),
+      defers_sums_(kind.sums_allocate && deployment.tp > 1 &&
+                   contains(deployment.rules.deferred_sums, deployment.model->architecture)),
+      plain_residuals_(contains(deployment.rules.plain_residuals, deployment.model->architecture)),
       held_inputs_(contains(deployment.rules.held_inputs, deployment.model->architecture)),
+      embedded_(graph_),
       hidden_(graph_),
       residual_(graph_),
       per_layer_(graph_) {}
@@ -93,6 +97,10 @@ StepProgram StepBuilder::build() {
   const bool embedded = kind_.captured && !kind_.decode && !model_.towers.empty();
   hidden_ =
       apply("embed", {}, per_token("hidden states", "T x H x b", embedded ? 0 : model_.hidden));
+  if (!embedded) {
+    const TensorId whole = reduced(*hidden_, deployment_.attention_tp());
+    hidden_ = whole;
+  }
   if (native_norms_) {
     const TensorId scaled = apply("times sqrt(H)", {*hidden_},
                                   per_token("scaled embeddings", "T x H x b", model_.hidden));
@@ -113,12 +121,17 @@ StepProgram StepBuilder::build() {
   }
   scope_ = "output";
   per_layer_.drop();
+  if (defers_sums_) {
+    const TensorId whole = reduced(*hidden_, deployment_.tp);
+    hidden_ = whole;
+  }
   op("norm", {*hidden_});
   angles_.clear();
   if (kind_.decode) {
     logits();
   }
   hidden_.drop();
+  embedded_.drop();
   residual_.drop();
   return {opgraph::Program(std::move(graph_)), std::move(on_second_stream_)};
 }
@@ -240,16 +253,39 @@ void StepBuilder::own_norm(const LayerSpec& spec, Variable& hidden) {
   }
 }
 
+// Norms and sums with the residual are operators of their own, names are used again (ChatGLM).
+void StepBuilder::plain_layer(const LayerSpec& spec) {
+  const auto whole = [&](const char* name) { return per_token(name, "T x H x b", model_.hidden); };
+  if (embedded_.empty()) {
+    embedded_ = *hidden_;
+  }
+  Variable normed(graph_, apply("norm", {*hidden_}, whole("normed")));
+  const Variable attended(graph_, attention(spec, *normed));
+  const Variable sum(graph_, apply("add", {*hidden_, *attended}, whole("sum")));
+  normed = apply("norm", {*sum}, whole("normed"));
+  Variable out(graph_, feed_forward(spec, *normed));
+  out = apply("add", {*out, *sum}, whole("hidden states"));
+  hidden_ = *out;
+}
+
 void StepBuilder::layer(const LayerSpec& spec) {
+  if (plain_residuals_) {
+    plain_layer(spec);
+    return;
+  }
   Variable hidden(graph_);
   Variable residual(graph_);
   if (!residual_.empty()) {
     residual = *residual_;
   }
-  add_and_norm(hidden, residual, *hidden_);
+  TensorId input = *hidden_;
+  if (defers_sums_ && !residual.empty()) {
+    input = reduced(input, deployment_.tp);
+  }
+  add_and_norm(hidden, residual, input);
   // On one rank the loop over the layers holds what it passed in until the layer returns; sums over
   // ranks leave their result elsewhere.
-  if (deployment_.tp > 1) {
+  if (deployment_.tp > 1 && !defers_sums_) {
     hidden_.drop();
   }
   Variable held(graph_);
@@ -258,6 +294,9 @@ void StepBuilder::layer(const LayerSpec& spec) {
   }
   if (spec.attention.kind != AttentionKind::kNone) {
     hidden = attention(spec, *hidden);
+    if (defers_sums_) {
+      hidden = reduced(*hidden, deployment_.attention_tp());
+    }
     own_norm(spec, hidden);
     if (spec.ffn.kind != FfnKind::kNone) {
       op("add and norm", {*hidden, *residual});
