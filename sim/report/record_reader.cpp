@@ -242,10 +242,11 @@ void read_plan(const JsonView& plan, FinishedRun& run) {
   run.assumptions = texts_of(plan, "assumptions");
   run.warnings = texts_of(plan, "warnings");
   run.notes = texts_of(plan, "notes");
-  // Ranks of further data-parallel replicas start as those of the first.
+  // Ranks of further data-parallel replicas start as those of the first; a cluster has none, and
+  // its plan numbers the ranks of all groups through.
   const Json* listed = plan.find("ranks");
-  const auto planned = listed == nullptr || !listed->is_array() || listed->empty()
-                           ? std::int64_t{1}
+  const auto planned = run.dp == 1 || listed == nullptr || !listed->is_array() || listed->empty()
+                           ? kMost
                            : static_cast<std::int64_t>(listed->size());
   for_each(plan, "ranks", kMostRanks, [&run, planned](const JsonView& view) {
     const std::int64_t number = required(view, "rank", 0, kMost);

@@ -341,8 +341,8 @@ class Cli(unittest.TestCase):
                 self.assertEqual(line[80:], f"{peak:,}")
 
     def test_prefill_and_decode_servers(self):
-        words = [SAMPLE, "--requests", 60, "--prefill", PREFILL, "--decode", DECODE, "--gpu",
-                 "H100-80GB", "--prefill-replicas", 2, "--inject", "kill prefill 0 at 5s"]
+        words = [SAMPLE, "--requests", 60, "--prefill", PREFILL + " --tp 2", "--decode",
+                 DECODE + " --tp 2", "--gpu", "H100-80GB", "--prefill-replicas", 2, "--inject", "kill prefill 0 at 5s"]
         runs = []
         for name, more in (("jumps", []), ("steps", ["--step-by-step"])):
             done = self.run_oomcast("replay", *words, "--out", self.root / name, *more)
@@ -355,7 +355,7 @@ class Cli(unittest.TestCase):
                  for side in (config, config["decode"])]
         self.assertEqual(modes, ["prefill", "decode"])
         rows = read_csv(self.root / "jumps" / "timeline.csv")
-        self.assertEqual({row["rank"] for row in rows}, {"0", "1", "2"})
+        self.assertEqual({row["rank"] for row in rows}, {"0", "2", "4"})
         leaves = [name for name in rows[0] if "." in name]
         for row in rows:
             self.assertEqual(sum(int(row[leaf]) for leaf in leaves), int(row["device_used_bytes"]))
