@@ -1,6 +1,7 @@
 #include "sim/run/replay.hpp"
 
-#include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "sim/core/digest.hpp"
 #include "sim/run/engine_loop.hpp"
@@ -10,7 +11,7 @@
 namespace oomcast {
 namespace {
 
-class Serving final : public RoundListener {
+class Serving {
  public:
   Serving(ServingEngine& engine, const StepTimeModel& model, workloads::RequestStream& stream,
           RequestSink& sink, const ReplayOptions& options, RunRecord& record)
@@ -18,7 +19,8 @@ class Serving final : public RoundListener {
         options_(options),
         record_(record),
         desk_(stream, sink, options, record.totals, digest_),
-        loop_(engine, model, engine.open_books(options.detail, options.remembers_steps), *this,
+        listener_(desk_, engine.deployment().max_model_len),
+        loop_(engine, model, engine.open_books(options.detail, options.remembers_steps), listener_,
               digest_) {
     record_.totals.kv_pool = loop_.pool_bytes();
     record_.outcome = engine.startup();
@@ -43,27 +45,7 @@ class Serving final : public RoundListener {
     finish();
   }
 
-  void admitted(const Admission& admission, SimTime at) override {
-    if (!admission.resumed) {
-      RequestRow& row = row_of(admission.id);
-      row.first_scheduled = at;
-      row.cached = admission.hit;
-    }
-  }
-  void preempted(RequestId id) override { ++row_of(id).preemptions; }
-  void first_token(RequestId id, SimTime at) override { row_of(id).first_token = at; }
-  void ended(const EndedRequest& request, SimTime at) override {
-    const RequestRow& row = row_of(request.id);
-    desk_.finish(row.index, request.outcome,
-                 request.output.value_or(
-                     std::min(row.output, engine_.deployment().max_model_len - row.input)),
-                 at);
-  }
-  [[nodiscard]] bool answers_ends() const override { return desk_.is_closed_loop(); }
-
  private:
-  RequestRow& row_of(RequestId id) { return desk_.row(static_cast<std::int64_t>(id)); }
-
   void admit_arrivals() {
     for (auto due = desk_.next_arrival(); due && *due <= loop_.now(); due = desk_.next_arrival()) {
       const workloads::TraceRequest& request = desk_.take();
@@ -126,6 +108,7 @@ class Serving final : public RoundListener {
   RunRecord& record_;
   Digest digest_;
   RequestDesk desk_;
+  DeskListener listener_;
   EngineLoop loop_;
 };
 

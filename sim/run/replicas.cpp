@@ -11,32 +11,16 @@
 namespace oomcast {
 namespace {
 
-// Which replica hears of what.
-class Replica final : public RoundListener {
+class Replica {
  public:
-  Replica(RequestDesk& desk, const Plan& plan, const StepTimeModel& model)
-      : desk_(desk),
+  // `first_rank` of the whole run's.
+  Replica(RequestDesk& desk, const Plan& plan, const StepTimeModel& model, int first_rank)
+      : first_rank_(first_rank),
         engine_(make_serving_engine(plan)),
-        loop_(*engine_, model, engine_->open_books(Detail::kClasses, true), *this, digest_) {}
+        listener_(desk, engine_->deployment().max_model_len),
+        loop_(*engine_, model, engine_->open_books(Detail::kClasses, true), listener_, digest_) {}
 
-  void admitted(const Admission& admission, SimTime at) override {
-    if (!admission.resumed) {
-      RequestRow& row = row_of(admission.id);
-      row.first_scheduled = at;
-      row.cached = admission.hit;
-    }
-  }
-  void preempted(RequestId id) override { ++row_of(id).preemptions; }
-  void first_token(RequestId id, SimTime at) override { row_of(id).first_token = at; }
-  void ended(const EndedRequest& request, SimTime at) override {
-    const RequestRow& row = row_of(request.id);
-    desk_.finish(row.index, request.outcome,
-                 request.output.value_or(
-                     std::min(row.output, engine_->deployment().max_model_len - row.input)),
-                 at);
-  }
-  [[nodiscard]] bool answers_ends() const override { return desk_.is_closed_loop(); }
-
+  [[nodiscard]] int first_rank() const { return first_rank_; }
   [[nodiscard]] ServingEngine& engine() { return *engine_; }
   [[nodiscard]] EngineLoop& loop() { return loop_; }
   [[nodiscard]] const Digest& digest() const { return digest_; }
@@ -55,11 +39,10 @@ class Replica final : public RoundListener {
   bool awake = false;
 
  private:
-  RequestRow& row_of(RequestId id) { return desk_.row(static_cast<std::int64_t>(id)); }
-
-  RequestDesk& desk_;
+  int first_rank_;
   Digest digest_;
   std::unique_ptr<ServingEngine> engine_;
+  DeskListener listener_;
   EngineLoop loop_;
 };
 
@@ -74,7 +57,7 @@ class Replicas {
                plan.deployment().replicas()) {
     record_.outcome = plan.outcome();
     for (int i = 0; i < plan.deployment().replicas(); ++i) {
-      replicas_.push_back(std::make_unique<Replica>(desk_, plan, model));
+      replicas_.push_back(std::make_unique<Replica>(desk_, plan, model, i * cards_));
     }
     together_ = replicas_.front()->engine().steps_with_replicas();
   }
@@ -241,20 +224,9 @@ class Replicas {
     if (failure && (!failed_at_ || at < *failed_at_)) {
       failed_at_ = at;
       record_.outcome = *failure;
-      record_.outcome.rank = first_rank(replica) + failure->rank.value_or(0);
+      record_.outcome.rank = replica.first_rank() + failure->rank.value_or(0);
     }
     return !failure;
-  }
-
-  [[nodiscard]] int first_rank(const Replica& replica) const {
-    int first = 0;
-    for (const auto& other : replicas_) {
-      if (other.get() == &replica) {
-        break;
-      }
-      first += cards_;
-    }
-    return first;
   }
 
   void finish() {
@@ -262,7 +234,7 @@ class Replicas {
       if (record_.outcome.fits() && !replica->loop().failure() && !replica->engine().idle()) {
         record_.outcome = replica->engine().stall_outcome();
         record_.outcome.phase = "runtime";
-        record_.outcome.rank = first_rank(*replica);
+        record_.outcome.rank = replica->first_rank();
       }
     }
     desk_.close();
@@ -280,7 +252,7 @@ class Replicas {
       std::vector<RankRecord> ranks = replica->loop().finish();
       digest_.add_word(replica->digest().value());
       for (RankRecord& rank : ranks) {
-        rank.rank += first_rank(*replica);
+        rank.rank += replica->first_rank();
         rank.alike = std::min(rank.alike, cards_);
         record_.ranks.push_back(std::move(rank));
       }

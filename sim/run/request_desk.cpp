@@ -1,5 +1,7 @@
 #include "sim/run/request_desk.hpp"
 
+#include <algorithm>
+
 namespace oomcast {
 namespace {
 
@@ -65,6 +67,20 @@ void RequestDesk::close() {
     log_.close(take().index);
   }
   totals_.makespan = last_finish_ > SimTime{} ? last_finish_ - SimTime{} : Nanos{0};
+}
+
+void DeskListener::admitted(const Admission& admission, SimTime at) {
+  if (!admission.resumed) {
+    RequestRow& row = row_of(admission.id);
+    row.first_scheduled = at;
+    row.cached = admission.hit;
+  }
+}
+
+void DeskListener::ended(const EndedRequest& request, SimTime at) {
+  const RequestRow& row = row_of(request.id);
+  desk_.finish(row.index, request.outcome,
+               request.output.value_or(std::min(row.output, max_model_len_ - row.input)), at);
 }
 
 }  // namespace oomcast

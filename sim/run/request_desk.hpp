@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "sim/latency/fine_time.hpp"
+#include "sim/run/engine_loop.hpp"
 #include "sim/run/replay.hpp"
 #include "sim/run/request_log.hpp"
 #include "workloads/request_stream.hpp"
@@ -50,6 +51,26 @@ class RequestDesk {
   mutable std::optional<std::optional<FineSpan>> next_arrival_;
   std::int64_t offered_ = 0;
   SimTime last_finish_;
+};
+
+// Rows of the log from what happens to requests on one engine, whose ids are their rows' indices.
+class DeskListener final : public RoundListener {
+ public:
+  // The desk must outlive it.
+  DeskListener(RequestDesk& desk, Tokens max_model_len)
+      : desk_(desk), max_model_len_(max_model_len) {}
+
+  void admitted(const Admission& admission, SimTime at) override;
+  void preempted(RequestId id) override { ++row_of(id).preemptions; }
+  void first_token(RequestId id, SimTime at) override { row_of(id).first_token = at; }
+  void ended(const EndedRequest& request, SimTime at) override;
+  [[nodiscard]] bool answers_ends() const override { return desk_.is_closed_loop(); }
+
+ private:
+  RequestRow& row_of(RequestId id) { return desk_.row(static_cast<std::int64_t>(id)); }
+
+  RequestDesk& desk_;
+  Tokens max_model_len_;
 };
 
 }  // namespace oomcast
