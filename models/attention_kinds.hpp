@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "models/spec.hpp"
 
@@ -28,6 +30,12 @@ inline bool has_recurrent_state(const ModelSpec& spec) {
 inline bool has_attention(const ModelSpec& spec, AttentionKind kind) {
   return any_attention(spec,
                        [kind](const AttentionSpec& attention) { return attention.kind == kind; });
+}
+
+// Whether the model's architecture is among these.
+inline bool named(const std::vector<std::string>& architectures, const ModelSpec& spec) {
+  return std::find(architectures.begin(), architectures.end(), spec.architecture) !=
+         architectures.end();
 }
 
 inline bool has_experts(const ModelSpec& spec) {

@@ -24,11 +24,6 @@ bool any_layer(const models::ModelSpec& model, Test test) {
 
 }  // namespace
 
-bool named(const std::vector<std::string>& architectures, const models::ModelSpec& model) {
-  return std::find(architectures.begin(), architectures.end(), model.architecture) !=
-         architectures.end();
-}
-
 bool has_mla(const models::ModelSpec& model) {
   return models::has_attention(model, AttentionKind::kMla);
 }
@@ -64,10 +59,11 @@ models::ShardPlan Deployment::shard(int stage) const {
     plan.fp4_experts = hopper_fp4_experts(rules);
   }
   plan.interleaved_rope_factor = 1;
-  const bool asked = launch.on("enable-multimodal") || !named(rules.towers_when_asked, *model);
+  const bool asked =
+      launch.on("enable-multimodal") || !models::named(rules.towers_when_asked, *model);
   plan.towers = asked && !launch.on("language-only") && !launch.on("language-model-only");
   plan.whole_vision =
-      launch.on("mm-enable-dp-encoder") && named(rules.encoder_data_parallel, *model);
+      launch.on("mm-enable-dp-encoder") && models::named(rules.encoder_data_parallel, *model);
   plan.indexer.own_rope = rules.indexer_rope;
   plan.indexer.key_in_16_bits = fuses_indexer_keys();
   if (!model->quantization) {
@@ -106,10 +102,8 @@ bool Deployment::fuses_shared_experts(const models::LayerSpec& layer) const {
   }
   return std::any_of(rules.fused_shared_experts.begin(), rules.fused_shared_experts.end(),
                      [&](const FusedSharedExperts& row) {
-                       const auto& names = row.architectures;
                        return row.experts.value_or(ffn.experts) == ffn.experts &&
-                              std::find(names.begin(), names.end(), model->architecture) !=
-                                  names.end();
+                              models::named(row.architectures, *model);
                      });
 }
 

@@ -89,8 +89,6 @@ struct Deployment : EngineDeployment {
 
 // Whether layers have MLA's latents.
 bool has_mla(const models::ModelSpec& model);
-// Whether the model's architecture is among these.
-bool named(const std::vector<std::string>& architectures, const models::ModelSpec& model);
 
 // Throws ConfigError with all problems: flags that contradict, shards that do not divide, what is
 // not modelled yet.

@@ -216,7 +216,7 @@ class Builder {
   }
 
   [[nodiscard]] bool of_architecture(const std::vector<std::string>& architectures) const {
-    return named(architectures, *deployment_.model);
+    return models::named(architectures, *deployment_.model);
   }
 
   [[nodiscard]] bool of_tower(const TensorBytes& tensor) const {
@@ -387,9 +387,12 @@ class Builder {
         tensor.name == "mlp.experts.w13.weight"  ? "mlp.shared_experts.gate_up_proj.weight"
         : tensor.name == "mlp.experts.w2.weight" ? "mlp.shared_experts.down_proj.weight"
                                                  : "";
+    if (own.empty()) {
+      return Bytes{0};
+    }
     const auto shared = std::find_if(tensors.begin(), tensors.end(), [&](const TensorBytes& one) {
-      return !own.empty() && one.layer == tensor.layer && one.name == own &&
-             one.suffix == tensor.suffix && fused_shared(one);
+      return one.layer == tensor.layer && one.name == own && one.suffix == tensor.suffix &&
+             fused_shared(one);
     });
     return shared == tensors.end() ? Bytes{0} : shared->bytes;
   }
@@ -488,7 +491,7 @@ class Builder {
 
 LoadSequence expert_locations(const Deployment& deployment) {
   LoadSequence out;
-  if (!named(deployment.rules.expert_locations, *deployment.model) ||
+  if (!models::named(deployment.rules.expert_locations, *deployment.model) ||
       !models::has_experts(*deployment.model)) {
     return out;
   }

@@ -140,8 +140,7 @@ const char* flashinfer_workspace(const Deployment& deployment) {
   if (deployment.launch.on("enable-deterministic-inference")) {
     return "sglang.flashinfer_deterministic";
   }
-  const auto& large = deployment.rules.flashinfer_large;
-  return std::find(large.begin(), large.end(), deployment.model->architecture) != large.end()
+  return models::named(deployment.rules.flashinfer_large, *deployment.model)
              ? "sglang.flashinfer_large"
              : "sglang.flashinfer";
 }

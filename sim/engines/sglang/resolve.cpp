@@ -28,10 +28,6 @@ constexpr std::int64_t kMostCaptured = std::int64_t{1} << 16;  // tokens or requ
 constexpr std::int64_t kLongest = std::int64_t{1} << 31;
 constexpr std::int64_t kCopiedBeside = 256;  // routed experts of DeepSeek V3 and R1
 
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 class Resolver : private LaunchResolver<Deployment> {
  public:
   Resolver(launch::Launch&& launch, const std::shared_ptr<const models::ModelSpec>& model,
@@ -248,9 +244,8 @@ class Resolver : private LaunchResolver<Deployment> {
     return out_.pp == 1 && !line().on("enable-two-batch-overlap") &&
            (!exchanges || rules().prefill_graphs_exchange) &&
            (!has_mla(model()) || rules().prefill_graphs_mla) &&
-           !contains(rules().prefill_graphs_refused, model().architecture) &&
-           (!multimodal_model() ||
-            contains(rules().prefill_graphs_multimodal, model().architecture));
+           !models::named(rules().prefill_graphs_refused, model()) &&
+           (!multimodal_model() || models::named(rules().prefill_graphs_multimodal, model()));
   }
 
   [[nodiscard]] bool refuses_piecewise() const {
@@ -272,7 +267,7 @@ class Resolver : private LaunchResolver<Deployment> {
     input.prefill_max = largest({"cuda-graph-bs-prefill", "piecewise-cuda-graph-tokens"},
                                 {"cuda-graph-max-bs-prefill", "piecewise-cuda-graph-max-tokens"});
     for (const PrefillMost& row : rules().prefill_most) {
-      if (!input.prefill_max && contains(row.architectures, model().architecture)) {
+      if (!input.prefill_max && models::named(row.architectures, model())) {
         input.prefill_max = row.tokens;
       }
     }
@@ -300,9 +295,8 @@ class Resolver : private LaunchResolver<Deployment> {
   // Some architectures are served as text models unless asked; their encoders are loaded all the
   // same.
   [[nodiscard]] bool multimodal_model() const {
-    return !model().towers.empty() &&
-           (line().on("enable-multimodal") ||
-            !contains(rules().multimodal_when_asked, model().architecture));
+    return !model().towers.empty() && (line().on("enable-multimodal") ||
+                                       !models::named(rules().multimodal_when_asked, model()));
   }
 
   // Width and layers of the vision encoder as its config names them; Qwen's calls the layers depth,
@@ -507,7 +501,7 @@ class Resolver : private LaunchResolver<Deployment> {
   [[nodiscard]] const AttentionDefault* architecture_default() const {
     const auto& rows = rules().attention_defaults;
     const auto row = std::find_if(rows.begin(), rows.end(), [&](const AttentionDefault& one) {
-      return contains(one.architectures, model().architecture) &&
+      return models::named(one.architectures, model()) &&
              one.compute.value_or(out_.gpu.compute_major) == out_.gpu.compute_major &&
              out_.gpu.nvml_total / kMiB >= one.least_mib;
     });
@@ -561,7 +555,7 @@ class Resolver : private LaunchResolver<Deployment> {
         std::any_of(model().layer_kinds.begin(), model().layer_kinds.end(),
                     [](const auto& layer) { return models::has_window(layer.attention.kind); });
     out_.window_pool = has_compressed(model()) ||
-                       (windows && contains(rules().windowed_architectures, model().architecture) &&
+                       (windows && models::named(rules().windowed_architectures, model()) &&
                         !line().on("disable-hybrid-swa-memory"));
     out_.window_ratio = line().given("swa-full-tokens-ratio") || !has_compressed(model())
                             ? line().number("swa-full-tokens-ratio").value_or(0.8)
@@ -624,7 +618,7 @@ class Resolver : private LaunchResolver<Deployment> {
       }
     }
     if (prefill_graphs_wanted() && out_.role != Role::kDecode && all_layers_attend() &&
-        !contains(rules().prefill_graphs_unfit, model().architecture)) {
+        !models::named(rules().prefill_graphs_unfit, model())) {
       out_.prefill_sizes = given_sizes({"cuda-graph-bs-prefill", "piecewise-cuda-graph-tokens"});
       if (out_.prefill_sizes.empty()) {
         std::int64_t most = automatic_.prefill_max;

@@ -1,4 +1,5 @@
 // Attention and feed-forward layers of a step.
+#include "models/attention_kinds.hpp"
 #include "sim/engines/sglang/step_builder.hpp"
 #include "sim/kernels/attention.hpp"
 
@@ -230,7 +231,7 @@ TensorId StepBuilder::mla(const AttentionSpec& attention, TensorId input) {
     const Variable normed(graph_,
                           apply("q_a_layernorm", {*latent},
                                 per_token("normed q latent", "T x q_rank x b", sizes.q_lora_rank)));
-    const bool beside = kind_.captured && named(deployment_.rules.latents_beside, model_);
+    const bool beside = kind_.captured && models::named(deployment_.rules.latents_beside, model_);
     if (absorbed) {
       second_stream_ = beside;
       keys = normed_keys();

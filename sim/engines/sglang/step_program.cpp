@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "models/attention_kinds.hpp"
 #include "sim/engines/sglang/step_builder.hpp"
 
 namespace oomcast::sglang {
@@ -28,10 +29,6 @@ bool quantises_inputs(const models::ModelSpec& model, const launch::Launch& laun
   }
   const auto& quantization = model.quantization;
   return quantization && quantization->weight_bits == 8 && quantization->format != "pack-quantized";
-}
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 // Rows that the configuration tuned for the nearest batch may add to each expert's part.
@@ -79,13 +76,13 @@ StepBuilder::StepBuilder(const Deployment& deployment, int stage, StepKind kind)
       exchange_(deployment.exchange_in(kind.decode)),
       element_(Bytes{models::bits_of(deployment.dtype) / 8}),
       quantised_inputs_(quantises_inputs(*deployment.model, deployment.launch)),
-      native_norms_(contains(deployment.rules.native_head_norms, deployment.model->architecture)),
-      by_parts_(contains(deployment.rules.delta_net_by_parts, deployment.model->architecture)),
-      copied_heads_(contains(deployment.rules.copied_heads, deployment.model->architecture)),
+      native_norms_(models::named(deployment.rules.native_head_norms, *deployment.model)),
+      by_parts_(models::named(deployment.rules.delta_net_by_parts, *deployment.model)),
+      copied_heads_(models::named(deployment.rules.copied_heads, *deployment.model)),
       defers_sums_(kind.sums_allocate && deployment.tp > 1 &&
-                   contains(deployment.rules.deferred_sums, deployment.model->architecture)),
-      plain_residuals_(contains(deployment.rules.plain_residuals, deployment.model->architecture)),
-      held_inputs_(contains(deployment.rules.held_inputs, deployment.model->architecture)),
+                   models::named(deployment.rules.deferred_sums, *deployment.model)),
+      plain_residuals_(models::named(deployment.rules.plain_residuals, *deployment.model)),
+      held_inputs_(models::named(deployment.rules.held_inputs, *deployment.model)),
       embedded_(graph_),
       hidden_(graph_),
       residual_(graph_),

@@ -35,10 +35,6 @@ constexpr double kMostHostGib = 1 << 20;
 constexpr std::int64_t kMostIndexerMib = 1 << 20;
 constexpr std::int64_t kMostInBatch = std::int64_t{1} << 24;  // tokens or sequences of one step
 
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 // Resolves one launch step by step; every method reads as one paragraph of the engine's rules.
 class Resolver : private LaunchResolver<Deployment> {
  public:
@@ -553,7 +549,7 @@ class Resolver : private LaunchResolver<Deployment> {
       return false;
     }
     const bool dense = !models::has_experts(model()) && !keeps_states();
-    const bool listed = contains(out_.rules.runner_v2_architectures, model().architecture);
+    const bool listed = models::named(out_.rules.runner_v2_architectures, model());
     switch (out_.rules.runner_v2) {
       case RunnerV2::kNever:
         return false;
@@ -743,7 +739,7 @@ bool Deployment::loads_towers() const {
 
 bool Deployment::whole_tower(models::Component component) const {
   const bool audio = component == models::Component::kAudio;
-  return contains(audio ? rules.whole_audio : rules.whole_vision, model->architecture) ||
+  return models::named(audio ? rules.whole_audio : rules.whole_vision, *model) ||
          (!audio && shares_images());
 }
 
@@ -751,7 +747,7 @@ bool Deployment::whole_tower(models::Component component) const {
 bool Deployment::shares_images() const {
   return (launch.text("mm-encoder-tp-mode").value_or("weights") == "data" ||
           launch.on("enable-multimodal-encoder-data-parallel")) &&
-         contains(rules.encoder_data_parallel, model->architecture);
+         models::named(rules.encoder_data_parallel, *model);
 }
 
 bool Deployment::expands_latents() const {
