@@ -1,4 +1,5 @@
-// Streams made of streams: the first N, another rate, several as one, a closed loop.
+// Streams made of streams: the first N, another rate, another tokenizer, several as one, a closed
+// loop.
 #include <algorithm>
 #include <numeric>
 #include <unordered_map>
@@ -40,6 +41,22 @@ struct Ratio {
   std::int64_t under = 1;
 };
 
+constexpr std::int64_t kFastest = 1'000'000'000;
+constexpr std::int64_t kLongest = 100;
+
+Ratio ratio_of(std::string_view factor, const char* option, std::int64_t most) {
+  constexpr int kDigits = 9;
+  constexpr std::int64_t kUnit = 1'000'000'000;
+  const auto value = scaled_decimal(factor, kDigits);
+  if (!value || *value <= 0 || *value > most * kUnit) {
+    throw ConfigError(
+        Problem{"command line", option, std::string(factor),
+                fmt::format("a number above 0 and at most {}, such as 2 or 0.5", most), ""});
+  }
+  const std::int64_t common = std::gcd(*value, kUnit);
+  return {*value / common, kUnit / common};
+}
+
 __extension__ using Wide = __int128;
 
 std::int64_t scaled(std::int64_t value, std::int64_t over, std::int64_t under, bool round_up) {
@@ -49,7 +66,7 @@ std::int64_t scaled(std::int64_t value, std::int64_t over, std::int64_t under, b
   }
   const Wide result = product / under;
   if (result > INT64_MAX || result < INT64_MIN) {
-    throw ArithmeticOverflow("a time scaled beyond 292 years");
+    throw ArithmeticOverflow("a time or length scaled beyond 64 bits");
   }
   return static_cast<std::int64_t>(result);
 }
@@ -85,6 +102,51 @@ class ScaledStream : public RequestStream {
  private:
   [[nodiscard]] Nanos faster(Nanos time) const {
     return Nanos{scaled(time.count(), factor_.under, factor_.over, false)};
+  }
+
+  std::unique_ptr<RequestStream> inner_;
+  Ratio factor_;
+  std::string written_;
+};
+
+// A prefix of n tokens becomes one of n x factor, rounded up, whatever prompt it stands in: what
+// prompts share they go on sharing, and none becomes empty.
+class LongerPrompts : public RequestStream {
+ public:
+  LongerPrompts(std::unique_ptr<RequestStream> inner, Ratio factor, std::string written)
+      : inner_(std::move(inner)), factor_(factor), written_(std::move(written)) {}
+
+  std::optional<SimTime> next_arrival() override { return inner_->next_arrival(); }
+  void take(TraceRequest& out) override {
+    inner_->take(out);
+    std::int64_t end = 0;
+    std::int64_t end_before = 0;
+    ContentSegment before;
+    for (std::size_t i = 0; i < out.content.size(); ++i) {
+      ContentSegment& piece = out.content[i];
+      const ContentSegment own = piece;
+      end += own.length.count();
+      piece.length = Tokens{longer(end) - longer(end_before)};
+      piece.offset = i > 0 && before.continues(own)
+                         ? out.content[i - 1].offset + out.content[i - 1].length.count()
+                         : longer(own.offset);
+      before = own;
+      end_before = end;
+    }
+    out.input = Tokens{longer(out.input.count())};
+  }
+  bool at_end() override { return inner_->at_end(); }
+  void on_finished(std::int64_t index, SimTime now) override { inner_->on_finished(index, now); }
+  [[nodiscard]] bool is_closed_loop() const override { return inner_->is_closed_loop(); }
+  [[nodiscard]] ReadSummary summary() const override {
+    ReadSummary summary = inner_->summary();
+    summary.notes.push_back("prompts " + written_ + " times as long");
+    return summary;
+  }
+
+ private:
+  [[nodiscard]] std::int64_t longer(std::int64_t tokens) const {
+    return scaled(tokens, factor_.over, factor_.under, true);
   }
 
   std::unique_ptr<RequestStream> inner_;
@@ -235,16 +297,14 @@ std::unique_ptr<RequestStream> limit_requests(std::unique_ptr<RequestStream> str
 
 std::unique_ptr<RequestStream> scale_rate(std::unique_ptr<RequestStream> stream,
                                           std::string_view factor) {
-  constexpr int kDigits = 9;
-  constexpr std::int64_t kUnit = 1'000'000'000;
-  const auto value = scaled_decimal(factor, kDigits);
-  if (!value || *value <= 0) {
-    throw ConfigError(Problem{"command line", "--rate-scale", std::string(factor),
-                              "a number above 0, such as 2 or 0.5", ""});
-  }
-  const std::int64_t common = std::gcd(*value, kUnit);
-  return std::make_unique<ScaledStream>(std::move(stream), Ratio{*value / common, kUnit / common},
-                                        std::string(factor));
+  return std::make_unique<ScaledStream>(
+      std::move(stream), ratio_of(factor, "--rate-scale", kFastest), std::string(factor));
+}
+
+std::unique_ptr<RequestStream> scale_prompts(std::unique_ptr<RequestStream> stream,
+                                             std::string_view factor) {
+  return std::make_unique<LongerPrompts>(
+      std::move(stream), ratio_of(factor, "--prompt-scale", kLongest), std::string(factor));
 }
 
 std::unique_ptr<RequestStream> merge_streams(std::vector<std::unique_ptr<RequestStream>> streams) {

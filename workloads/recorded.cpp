@@ -29,6 +29,7 @@ class KeptStream final : public RequestStream {
 RecordedWorkload::RecordedWorkload(WorkloadOptions options) : options_(std::move(options)) {
   WorkloadOptions plain = options_;
   plain.rate_scale.clear();
+  plain.prompt_scale.clear();
   plain.closed_loop.reset();
   const auto stream = make_workload(plain);
   if (stream->is_closed_loop()) {
@@ -49,6 +50,7 @@ RecordedWorkload::RecordedWorkload(WorkloadOptions options) : options_(std::move
 std::unique_ptr<RequestStream> RecordedWorkload::play(const Change& change) const {
   WorkloadOptions options = options_;
   options.rate_scale = change.rate_scale.value_or(options.rate_scale);
+  options.prompt_scale = change.prompt_scale.value_or(options.prompt_scale);
   options.requests = change.requests ? change.requests : options.requests;
   options.closed_loop = change.closed_loop ? change.closed_loop : options.closed_loop;
   if (!is_kept_) {

@@ -16,6 +16,7 @@ class RecordedWorkload {
   // What one run changes; what is empty is as in the options.
   struct Change {
     std::optional<std::string> rate_scale;
+    std::optional<std::string> prompt_scale;
     std::optional<std::int64_t> requests;
     std::optional<std::int64_t> closed_loop;
   };

@@ -129,6 +129,11 @@ std::unique_ptr<RequestStream> limit_requests(std::unique_ptr<RequestStream> str
 // Throws ConfigError for a factor that is no positive decimal number.
 std::unique_ptr<RequestStream> scale_rate(std::unique_ptr<RequestStream> stream,
                                           std::string_view factor);
+// Prompts `factor` (> 0) times as long, as another tokenizer counts them: each prefix rounded up,
+// so that equal ones stay equal. Throws ConfigError for a factor that is no positive decimal
+// number.
+std::unique_ptr<RequestStream> scale_prompts(std::unique_ptr<RequestStream> stream,
+                                             std::string_view factor);
 // Several streams as one, by arrival; ties in the order given. Indices are given anew.
 std::unique_ptr<RequestStream> merge_streams(std::vector<std::unique_ptr<RequestStream>> streams);
 // `clients` clients that take requests in order; each sends its next one `think` after its last was
@@ -142,6 +147,7 @@ struct WorkloadOptions {
   std::vector<std::string> traces;            // --trace, repeatable
   std::string trace_format = {};              // --trace-format
   std::string synthetic = {};                 // --synthetic
+  std::string prompt_scale = {};              // --prompt-scale; empty: 1
   std::string rate_scale = {};                // --rate-scale; empty: 1
   std::optional<std::int64_t> requests = {};  // --requests
   // --closed-loop: that many clients; for agentic traces, that many sessions at once.
@@ -151,7 +157,7 @@ struct WorkloadOptions {
 };
 // Throws ConfigError; exactly one of `traces` and `synthetic` must be given.
 std::unique_ptr<RequestStream> make_workload(const WorkloadOptions& options);
-// The last part of it: another rate, a limit, a closed loop, as the options ask.
+// The last part of it: another rate, longer prompts, a limit, a closed loop, as the options ask.
 std::unique_ptr<RequestStream> with_options(std::unique_ptr<RequestStream> stream,
                                             const WorkloadOptions& options);
 

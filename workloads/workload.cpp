@@ -38,6 +38,9 @@ std::unique_ptr<RequestStream> with_options(std::unique_ptr<RequestStream> strea
   if (!options.rate_scale.empty()) {
     stream = scale_rate(std::move(stream), options.rate_scale);
   }
+  if (!options.prompt_scale.empty()) {
+    stream = scale_prompts(std::move(stream), options.prompt_scale);
+  }
   if (options.requests) {
     stream = limit_requests(std::move(stream), *options.requests);
   }

@@ -22,8 +22,7 @@ po::options_description options() {
                       po::value<std::vector<std::string>>()->composing()->value_name("KNOB"),
                       "a flag with a number (max-num-seqs, max-num-batched-tokens, max-model-len, "
                       "gpu-memory-utilization ...), or of the load: request-rate, rate-scale, "
-                      "concurrency, requests, "
-                      "context-length (repeatable)")(
+                      "prompt-scale, concurrency, requests, context-length (repeatable)")(
       "until", text("CRITERION")->default_value("oom"),
       "oom, preemption, kv_full, or a time and its bound: ttft>2s, tpot_p50>50ms, latency>30s")(
       "between", text("LOW:HIGH"),

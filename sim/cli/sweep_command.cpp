@@ -35,7 +35,7 @@ po::options_description options() {
       "vary", texts("FLAG=VALUES"),
       "what varies (repeatable: every combination): FLAG=v1,v2, FLAG=FROM..TO+STEP, "
       "FLAG=FROM..TO*FACTOR; A/B=1/8,2/4 for flags that go together; also gpu, and with a workload "
-      "rate-scale, requests, closed-loop")(
+      "rate-scale, prompt-scale, requests, closed-loop")(
       "where", texts("CONDITION"), "only points for which this holds, e.g. tp*pp<=8 (repeatable)")(
       "spec", po::value<std::string>()->value_name("FILE"),
       "JSON with \"vary\": [...] and \"where\": [...], as on the command line")(

@@ -16,6 +16,8 @@ po::options_description workload_options() {
       "poisson:rate=5,requests=1000,input=lognormal(1024,0.8),output=uniform(64,512)")(
       "requests", count(), "stop after this many requests")(
       "rate-scale", text("X")->default_value("", ""), "arrivals this many times as fast")(
+      "prompt-scale", text("X")->default_value("", ""),
+      "prompts this many times as long, as another tokenizer counts them")(
       "closed-loop", count(), "this many clients, each waiting for its answer");
   return options;
 }
@@ -31,6 +33,7 @@ workloads::WorkloadOptions workload_choices(const po::variables_map& values) {
     input.requests = values["requests"].as<std::int64_t>();
   }
   input.rate_scale = values["rate-scale"].as<std::string>();
+  input.prompt_scale = values["prompt-scale"].as<std::string>();
   if (values.count("closed-loop") != 0) {
     input.closed_loop = values["closed-loop"].as<std::int64_t>();
   }

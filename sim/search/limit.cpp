@@ -242,7 +242,7 @@ Range usual_range(const PointBase& base, const std::string& knob) {
   const EngineDeployment& deployment = base.deployment.common();
   const std::int64_t longest =
       std::max(deployment.model->length.derived, deployment.max_model_len).count();
-  if (knob == kScaleKnob) {
+  if (knob == kScaleKnob || knob == kPromptKnob) {
     return {{1, 2}, {10'000, 2}, {1, 2}};
   }
   if (knob == kRateKnob) {

@@ -14,8 +14,8 @@
 namespace oomcast::search {
 namespace {
 
-constexpr std::array<std::string_view, 5> kWorkloadKnobs = {kScaleKnob, kRateKnob, kRequestsKnob,
-                                                            kClientsKnob, kContextKnob};
+constexpr std::array<std::string_view, 6> kWorkloadKnobs = {
+    kScaleKnob, kRateKnob, kPromptKnob, kRequestsKnob, kClientsKnob, kContextKnob};
 constexpr double kNanosPerSecond = 1e9;
 
 std::int64_t count_of(const std::string& knob, const std::string& value) {
@@ -45,6 +45,8 @@ workloads::RecordedWorkload::Change change_of(const Settings& settings, double o
       change.rate_scale = value;
     } else if (name == kRateKnob) {
       change.rate_scale = scale_for(value, own_rate);
+    } else if (name == kPromptKnob) {
+      change.prompt_scale = value;
     } else if (name == kRequestsKnob) {
       change.requests = count_of(name, value);
     } else if (name == kClientsKnob) {

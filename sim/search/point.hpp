@@ -24,6 +24,7 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 inline constexpr const char* kGpuKnob = "gpu";
 inline constexpr const char* kScaleKnob = "rate-scale";
 inline constexpr const char* kRateKnob = "request-rate";  // a second, on average
+inline constexpr const char* kPromptKnob = "prompt-scale";
 inline constexpr const char* kRequestsKnob = "requests";
 inline constexpr const char* kClientsKnob = "closed-loop";
 inline constexpr const char* kContextKnob = "context-length";  // of the worst case

@@ -41,6 +41,35 @@ TEST(Modifiers, RateScaleDividesExactly) {
   EXPECT_THROW(arrivals(*beyond), ArithmeticOverflow);
 }
 
+TEST(Modifiers, PromptScaleKeepsWhatPromptsShare) {
+  // Blocks of 16 that two prompts begin with, then blocks of their own; 1.5 times as long.
+  auto stream = scale_prompts(
+      read_trace("{\"timestamp\":0,\"input_length\":40,\"output_length\":7,\"hash_ids\":[1,2,3]}\n"
+                 "{\"timestamp\":1,\"input_length\":33,\"output_length\":7,\"hash_ids\":[1,2,4]}\n",
+                 "test", {.format = "mooncake:block=16"}),
+      "1.5");
+  const std::vector<TraceRequest> requests = drain(*stream);
+  ASSERT_EQ(requests.size(), 2U);
+  EXPECT_EQ(requests[0].input, Tokens{60});
+  EXPECT_EQ(requests[1].input, Tokens{50});  // 49.5, rounded up
+  EXPECT_EQ(requests[0].output, Tokens{7});
+  for (const TraceRequest& request : requests) {
+    Tokens sum;
+    for (const ContentSegment& piece : request.content) {
+      sum += piece.length;
+    }
+    EXPECT_EQ(sum, request.input);
+    EXPECT_EQ(request.content[0].id, requests[0].content[0].id);
+    EXPECT_EQ(request.content[0].offset, requests[0].content[0].offset);
+  }
+  EXPECT_EQ(requests[1].content[0].length, Tokens{48});  // both blocks
+  for (const char* factor : {"0", "-1", "x", "101"}) {
+    EXPECT_THROW(scale_prompts(rows("0,1,1\n"), factor), ConfigError) << factor;
+  }
+  auto one = scale_prompts(rows("0,1,1\n"), "0.01");
+  EXPECT_EQ(drain(*one)[0].input, Tokens{1});
+}
+
 TEST(Modifiers, MergeIsByTimeThenByOrderGiven) {
   std::vector<std::unique_ptr<RequestStream>> streams;
   streams.push_back(rows("0,1,1\n10,2,1\n"));
