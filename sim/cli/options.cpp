@@ -81,7 +81,8 @@ po::options_description deployment_options() {
       "assume", po::value<std::vector<std::string>>()->composing()->value_name("NAME=VALUE"),
       "take a quantity as given: available_kv_gib=X, non_torch_gib=X, activation_peak_gib=X, "
       "graph_gib=X, avail_after_load_gib=X, free_for_kv_gib=X, cache_pool_gib=X, "
-      "host_memory_gib=X, compile_cache=warm, expert_routing=zipf:SKEW, spec_acceptance=P "
+      "host_memory_gib=X, driver=535 (NVIDIA's), compile_cache=warm, expert_routing=zipf:SKEW, "
+      "spec_acceptance=P "
       "(repeatable)")("calibration", text("FILE"), "calibration file of this card")(
       "data", text("DIR"), "folder whose files replace the built-in data")(
       "seed", po::value<std::uint64_t>()->default_value(1)->value_name("N"),

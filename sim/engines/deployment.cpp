@@ -30,6 +30,7 @@ constexpr std::array<AssumableBytes, 8> kQuantities = {{
 constexpr const char* kCompileCache = "compile_cache";
 constexpr const char* kRouting = "expert_routing";
 constexpr const char* kAcceptance = "spec_acceptance";
+constexpr const char* kDriver = "driver";
 
 std::vector<std::string> names() {
   std::vector<std::string> out;
@@ -39,6 +40,7 @@ std::vector<std::string> names() {
   out.emplace_back(kCompileCache);
   out.emplace_back(kRouting);
   out.emplace_back(kAcceptance);
+  out.emplace_back(kDriver);
   return out;
 }
 
@@ -71,6 +73,14 @@ Assumed Assumed::parse(const std::vector<std::string>& texts) {
       out.spec_acceptance = parse_number(value);
       if (!out.spec_acceptance || !(*out.spec_acceptance >= 0 && *out.spec_acceptance <= 1)) {
         problems.add({"command line", "--assume", text, "spec_acceptance=0 to 1", ""});
+      }
+      continue;
+    }
+    if (name == kDriver) {
+      out.driver = parse_version(value.find('.') == std::string::npos ? value + ".0" : value);
+      if (!out.driver) {
+        problems.add({"command line", "--assume", text, "driver=NVIDIA's version, e.g. 535.247",
+                      "nvidia-smi shows it"});
       }
       continue;
     }

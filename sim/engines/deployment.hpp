@@ -12,6 +12,7 @@
 #include "sim/core/json.hpp"
 #include "sim/core/units.hpp"
 #include "sim/engines/expert_exchange.hpp"
+#include "sim/engines/graph_driver.hpp"
 #include "sim/launch/launch.hpp"
 
 namespace oomcast {
@@ -45,8 +46,7 @@ struct Assumed {
   std::optional<Bytes> free_for_kv;           // TensorRT-LLM: what its fraction is taken of
   std::optional<Bytes> cache_pool;            // SGLang: KV and recurrent state together
   std::optional<Bytes> host_memory;           // free on the host when the engine starts
-  std::optional<Bytes> graph_node;            // driver memory of a kernel node of a graph
-  std::optional<Bytes> graph_executable;      // ... of an instantiated graph besides its nodes
+  std::optional<Version> driver;              // NVIDIA's
   Residuals residuals;                        // of a calibration
   experts::Routing routing;                   // how tokens choose experts
   std::optional<double> spec_acceptance;      // of a draft token, if those before it were right
@@ -83,6 +83,7 @@ struct EngineDeployment {
   Assumed assumed;
   allocator::AllocatorSettings allocator_settings;  // from the launch line's environment
   Bytes cublas_workspace;                           // of one handle and stream
+  GraphCosts graph_costs;
 
   int tp = 1;
   int pp = 1;

@@ -87,6 +87,9 @@ class LaunchResolver {
   }
 
   void torch_settings() { settle_torch(out_, out_.rules.torch, problems_); }
+  void measured_values() {
+    out_.graph_costs = graph_costs(out_.assumed.driver, out_.rules.provenance);
+  }
   void notes() { add_notes(out_, out_.rules.provenance); }
 
   Deployment out_;

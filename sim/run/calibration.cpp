@@ -228,11 +228,11 @@ void replace_assumption(EngineDeployment& deployment, const char* name, Bytes va
 
 void apply_graphs(const Calibration& calibration, EngineDeployment& deployment) {
   if (calibration.graph_node) {
-    deployment.assumed.graph_node = calibration.graph_node;
+    deployment.graph_costs.node = *calibration.graph_node;
     replace_assumption(deployment, "graph_node_kib", *calibration.graph_node, calibration.source);
   }
   if (calibration.graph_executable) {
-    deployment.assumed.graph_executable = calibration.graph_executable;
+    deployment.graph_costs.executable = *calibration.graph_executable;
     replace_assumption(deployment, "graph_executable_kib", *calibration.graph_executable,
                        calibration.source);
   }

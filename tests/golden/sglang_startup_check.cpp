@@ -42,8 +42,7 @@ sglang::Deployment deployment_of(const Json& recorded, const models::ModelSpec& 
   sglang::Deployment deployment =
       sglang::resolve(launch::parse_launch(launch_line(recorded), options),
                       std::make_shared<models::ModelSpec>(model), gpu, card, assumed);
-  deployment.rules.graph_node = Bytes{0};
-  deployment.rules.graph_executable = Bytes{0};
+  deployment.graph_costs = {};
   deployment.rules.first_capture_modules = Bytes{0};
   deployment.rules.load_modules = Bytes{0};
   return deployment;

@@ -102,8 +102,7 @@ vllm::Deployment deployment_of(const Json& recorded, const models::ModelSpec& mo
     deployment.rules.flashinfer_ropes = false;
     deployment.rules.flashinfer_mla_workspace = Bytes{0};
   }
-  deployment.rules.graph_node = Bytes{0};
-  deployment.rules.graph_executable = Bytes{0};
+  deployment.graph_costs = {};
   return deployment;
 }
 

@@ -35,8 +35,6 @@ std::int64_t delta_chunk(std::int64_t tokens, std::int64_t heads, std::int64_t p
 GraphCapture::GraphCapture(const Deployment& deployment, int stage, const CachePlan& plan,
                            CardMemory& memory)
     : deployment_(deployment), stage_(stage), plan_(plan), memory_(memory) {
-  const models::LayerRange range = models::stage_layers(*deployment.model, deployment.shard(stage));
-  layers_ = range.end - range.begin;
   // Larger batches than there are requests never run; the largest that can is captured.
   for (const std::int64_t size : deployment.decode_sizes) {
     if (size <= plan.max_running) {
@@ -309,12 +307,13 @@ bool GraphCapture::make_outputs(std::int64_t size) {
 }
 
 Bytes GraphCapture::driver_bytes(bool decode) const {
-  const StartupRules& rules = deployment_.rules;
-  const Assumed& assumed = deployment_.assumed;
-  const Bytes nodes =
-      assumed.graph_node.value_or(rules.graph_node) * (rules.graph_nodes_per_layer * layers_);
-  const std::int64_t pieces = decode ? 1 : layers_ + 1;
-  return align_up(nodes + assumed.graph_executable.value_or(rules.graph_executable) * pieces,
+  const models::ModelSpec& model = *deployment_.model;
+  const LayerSums sums = layer_sums(deployment_.gpu, deployment_.tp,
+                                    {comm::Engine::kSglang, deployment_.launch.version},
+                                    deployment_.custom_all_reduce);
+  const auto bytes = decode ? whole_graph : graph_pieces;
+  return align_up(bytes(deployment_.graph_costs, model,
+                        models::stage_layers(model, deployment_.shard(stage_)), sums),
                   allocator::kDriverUnit);
 }
 

@@ -52,7 +52,6 @@ class GraphCapture {
   int stage_ = 0;
   const CachePlan& plan_;
   CardMemory& memory_;
-  std::int64_t layers_ = 0;
   std::vector<std::int64_t> decode_sizes_;
   // By decode, first on stream, sums that allocate, logits kept, batch, padding.
   std::map<std::tuple<bool, bool, bool, bool, std::int64_t, std::int64_t>, StepProgram> programs_;

@@ -54,6 +54,7 @@ class Resolver : private LaunchResolver<Deployment> {
     block_quantisation();
     check_host_tier(out_, problems_);
     torch_settings();
+    measured_values();
     notes();
     problems_.raise_if_any();
     return std::move(out_);

@@ -141,9 +141,6 @@ class Rows : public VersionRows {
 
 void read_measured(const Rows& read, StartupRules& rules) {
   auto& notes = rules.provenance;
-  rules.graph_node = kKiB * read.measured("graph_node_kib", notes);
-  rules.graph_executable = kKiB * read.measured("graph_executable_kib", notes);
-  rules.graph_nodes_per_layer = read.measured("graph_nodes_per_layer", notes);
   rules.first_capture_modules = kMiB * read.measured("first_capture_modules_mib", notes);
   rules.load_modules = kMiB * read.measured("load_modules_mib", notes);
 }

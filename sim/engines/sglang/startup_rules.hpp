@@ -193,13 +193,9 @@ struct StartupRules {
   std::vector<CommunicatorRest> communicator_rests;
 
   // Measured quantities, with the uncertainty the file states.
-  Bytes graph_node;
-  Bytes graph_executable;
-  std::int64_t graph_nodes_per_layer = 0;
   Bytes first_capture_modules;
   Bytes load_modules;
 
-  // "graph_node_kib = 8 +-25 %: about [source]" for every measured value above.
   std::vector<std::string> provenance;
 };
 

@@ -58,6 +58,7 @@ class Resolver : private LaunchResolver<Deployment> {
     graphs();
     torch_settings();
     exchange();
+    measured_values();
     notes();
     out_.warnings.emplace_back(
         "TensorRT-LLM: sampler state and the experts' tuning scratch are not documented and not "

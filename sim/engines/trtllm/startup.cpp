@@ -273,6 +273,13 @@ class StageStartup {
     }
     state_->graphs.clear();
     const bool last = state_->stage == deployment_.pp - 1;
+    const models::ModelSpec& model = *deployment_.model;
+    // Its own kernels sum over ranks.
+    const Bytes driver =
+        align_up(whole_graph(deployment_.graph_costs, model,
+                             models::stage_layers(model, deployment_.shard(state_->stage)),
+                             {deployment_.tp > 1 ? 2 : 0, false}),
+                 allocator::kDriverUnit);
     for (const std::int64_t size : deployment_.graph_sizes) {
       const Bytes before = pool();
       state_->memory.begin_capture();
@@ -290,13 +297,11 @@ class StageStartup {
         state_->memory.free(tensor);
       }
       state_->memory.end_capture();
-      if (!fits ||
-          !card_.outside(Leaf::kGraphPool, Backing::kDriver, deployment_.rules.graph_driver)) {
+      if (!fits || !card_.outside(Leaf::kGraphPool, Backing::kDriver, driver)) {
         return false;
       }
-      graph_driver_ += deployment_.rules.graph_driver;
-      state_->graphs.push_back(
-          {"generation", size, pool() - before, deployment_.rules.graph_driver, {}, {}});
+      graph_driver_ += driver;
+      state_->graphs.push_back({"generation", size, pool() - before, driver, {}, {}});
     }
     // In one sum: the driver's unit is larger than most of it.
     const Bytes before = graph_driver();

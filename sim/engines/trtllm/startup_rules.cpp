@@ -23,7 +23,6 @@ StartupRules read_rules(const Version& version) {
   rules.torch = read.version("torch");
   rules.step_costs = read.step_costs();
   rules.modules = kMiB * read.measured("modules_mib", rules.provenance);
-  rules.graph_driver = kMiB * read.measured("graph_driver_mib", rules.provenance);
   problems.raise_if_any();
   return rules;
 }

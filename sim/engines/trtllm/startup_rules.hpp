@@ -25,7 +25,6 @@ struct StartupRules {
 
   // Measured or assumed quantities.
   Bytes modules;
-  Bytes graph_driver;
 
   std::vector<std::string> provenance;
 };

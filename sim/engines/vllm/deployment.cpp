@@ -66,6 +66,7 @@ class Resolver : private LaunchResolver<Deployment> {
       out_.indexer_logits = kMiB * *mib;
     }
     warn_of_unrecorded_kernels();
+    measured_values();
     notes();
     problems_.raise_if_any();
     check_host_pool(out_, problems_);

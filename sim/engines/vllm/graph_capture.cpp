@@ -75,38 +75,16 @@ std::vector<std::int64_t> descending(std::vector<std::int64_t> sizes) {
   return sizes;
 }
 
-// Kernels that a layer has more than a dense one on one card.
-std::int64_t further_nodes(const Deployment& deployment, const models::LayerSpec& layer,
-                           bool full) {
-  const StartupRules& rules = deployment.rules;
-  std::int64_t nodes = deployment.tp > 1 ? rules.graph_nodes_per_sum : 0;
-  if (layer.ffn.kind == models::FfnKind::kMoe) {
-    nodes += rules.graph_nodes_per_mixture;
-    nodes += layer.ffn.shared_width > 0 ? rules.graph_nodes_per_shared_expert : 0;
-  }
-  if (layer.attention.kind == models::AttentionKind::kMla) {
-    nodes += full ? rules.graph_nodes_per_latent : rules.graph_nodes_per_latent / 2;
-    nodes += full && layer.attention.mla.indexer_heads > 0 ? rules.graph_nodes_per_indexer : 0;
-  }
-  return nodes;
+LayerSums sums_of(const Deployment& deployment) {
+  return layer_sums(deployment.gpu, deployment.tp, {comm::Engine::kVllm, deployment.launch.version},
+                    !deployment.launch.on("disable-custom-all-reduce"));
 }
 
 Bytes driver_bytes(const Deployment& deployment, GraphMode mode, models::LayerRange range) {
-  const StartupRules& rules = deployment.rules;
-  const std::int64_t layers = range.end - range.begin;
-  const bool full = mode == GraphMode::kFull;
-  std::int64_t nodes = 0;
-  for (int i = range.begin; i < range.end; ++i) {
-    nodes += further_nodes(deployment, deployment.model->layer(i), full);
-  }
-  const Bytes node = deployment.assumed.graph_node.value_or(rules.graph_node);
-  const Bytes executable = deployment.assumed.graph_executable.value_or(rules.graph_executable);
-  // Pieces lie before, between and after the attention calls.
-  const std::int64_t graphs = full ? 1 : layers + 1;
-  nodes += full ? rules.graph_nodes_per_layer_full * layers : rules.graph_nodes_per_piece * graphs;
+  const auto bytes = mode == GraphMode::kFull ? whole_graph : graph_pieces;
   // With adapters each size is captured twice, without and with them.
   const std::int64_t captures = deployment.launch.on("enable-lora") ? 2 : 1;
-  return (executable * graphs + node * nodes) * captures;
+  return bytes(deployment.graph_costs, *deployment.model, range, sums_of(deployment)) * captures;
 }
 
 opgraph::StepShape decode_shape(std::int64_t size) { return {size, size, size}; }

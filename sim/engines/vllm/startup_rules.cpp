@@ -122,15 +122,6 @@ StartupRules read_rules(const Version& version) {
   rules.non_torch_tensor_parallel_blackwell =
       kMiB * read.measured("non_torch_tensor_parallel_blackwell_mib", notes);
   rules.non_torch_pipeline = kMiB * read.measured("non_torch_pipeline_mib", notes);
-  rules.graph_node = kKiB * read.measured("graph_node_kib", notes);
-  rules.graph_executable = kKiB * read.measured("graph_executable_kib", notes);
-  rules.graph_nodes_per_layer_full = read.measured("graph_nodes_per_layer_full", notes);
-  rules.graph_nodes_per_mixture = read.measured("graph_nodes_per_mixture", notes);
-  rules.graph_nodes_per_shared_expert = read.measured("graph_nodes_per_shared_expert", notes);
-  rules.graph_nodes_per_sum = read.measured("graph_nodes_per_sum", notes);
-  rules.graph_nodes_per_latent = read.measured("graph_nodes_per_latent", notes);
-  rules.graph_nodes_per_indexer = read.measured("graph_nodes_per_indexer", notes);
-  rules.graph_nodes_per_piece = read.measured("graph_nodes_per_piece", notes);
   rules.step_costs = read.step_costs();
   problems.raise_if_any();
   return rules;

@@ -121,15 +121,6 @@ struct StartupRules {
   Bytes non_torch_tensor_parallel;
   Bytes non_torch_tensor_parallel_blackwell;
   Bytes non_torch_pipeline;
-  Bytes graph_node;
-  Bytes graph_executable;
-  std::int64_t graph_nodes_per_layer_full = 0;
-  std::int64_t graph_nodes_per_piece = 0;
-  std::int64_t graph_nodes_per_mixture = 0;  // more where experts stand for an MLP
-  std::int64_t graph_nodes_per_shared_expert = 0;
-  std::int64_t graph_nodes_per_sum = 0;     // over tensor parallel ranks, of a layer
-  std::int64_t graph_nodes_per_latent = 0;  // more of latent attention, in a full graph
-  std::int64_t graph_nodes_per_indexer = 0;
 
   StepCosts step_costs;
 
