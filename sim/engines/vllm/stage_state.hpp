@@ -30,7 +30,7 @@ struct StageState : RankState {
   std::optional<Tokens> longest_that_fits;
   std::optional<Blocks> state_blocks;            // where they were too few
   Bytes graph_estimate;                          // what the version's trial capture makes of it
-  Bytes capture_drop;                            // free memory lost during capture
+  std::optional<Bytes> capture_drop;             // free memory lost during capture, once it is over
   std::vector<CardMemory::Tensor> first_tables;  // block tables until the groups' own are made
 };
 

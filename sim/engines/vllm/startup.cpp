@@ -11,8 +11,27 @@ double concurrency(const Deployment& deployment, const KvLayout& layout, Blocks 
          static_cast<double>(deployment.blocks_per_sequence(layout));
 }
 
+// What the engine says of a pool of so many blocks.
+void report_blocks(const Deployment& deployment, const KvLayout& layout, Blocks blocks,
+                   EngineReport& report) {
+  report.kv_blocks = blocks.count();
+  std::int64_t smallest_block = deployment.block_size.count();
+  for (const KvGroupLayout& member : layout.groups) {
+    smallest_block = std::min(smallest_block, member.group.block_size.count());
+  }
+  report.block_size = smallest_block;
+  report.max_concurrency = concurrency(deployment, layout, blocks);
+  const auto groups = static_cast<std::int64_t>(layout.groups.size());
+  report.kv_tokens =
+      deployment.rules.report_by_concurrency
+          ? static_cast<std::int64_t>(*report.max_concurrency *
+                                      static_cast<double>(deployment.max_model_len.count()))
+          : blocks.count() / groups * smallest_block * deployment.dcp;
+  report.max_running_requests = deployment.max_num_seqs;
+}
+
 EngineReport make_report(const Deployment& deployment, const std::vector<StageStartup*>& stages,
-                         Blocks blocks, bool served) {
+                         Blocks blocks) {
   EngineReport report;
   const StageState& first = stages.front()->state();
   report.total = deployment.device_total();
@@ -44,24 +63,9 @@ EngineReport make_report(const Deployment& deployment, const std::vector<StageSt
     report.cudagraph_estimate = first.graph_estimate;
   }
   if (blocks > Blocks{0}) {
-    report.kv_blocks = blocks.count();
-    std::int64_t smallest_block = deployment.block_size.count();
-    for (const KvGroupLayout& member : first.kv.groups) {
-      smallest_block = std::min(smallest_block, member.group.block_size.count());
-    }
-    report.block_size = smallest_block;
-    report.max_concurrency = concurrency(deployment, first.kv, blocks);
-    const auto groups = static_cast<std::int64_t>(first.kv.groups.size());
-    report.kv_tokens =
-        deployment.rules.report_by_concurrency
-            ? static_cast<std::int64_t>(*report.max_concurrency *
-                                        static_cast<double>(deployment.max_model_len.count()))
-            : blocks.count() / groups * smallest_block * deployment.dcp;
-    report.max_running_requests = deployment.max_num_seqs;
+    report_blocks(deployment, first.kv, blocks, report);
   }
-  if (served && !deployment.capture_sizes.empty()) {
-    report.cudagraph = first.capture_drop;
-  }
+  report.cudagraph = first.capture_drop;
   return report;
 }
 
@@ -73,12 +77,12 @@ Startup simulate_startup(const Deployment& deployment, StartupMemo* memo) {
   Startup out;
   out.max_model_len = deployment.max_model_len;
   Blocks blocks;
-  const auto run = [&]() -> bool {
+  const auto run = [&] {
     for (int stage = 0; stage < deployment.pp; ++stage) {
       stages.push_back(std::make_unique<StageStartup>(deployment, stage, memo));
       if (!stages.back()->measure()) {
         out.outcome = stages.back()->outcome();
-        return false;
+        return;
       }
       measured.push_back(stages.back().get());
     }
@@ -92,7 +96,7 @@ Startup simulate_startup(const Deployment& deployment, StartupMemo* memo) {
       }
       if (!stage->check_kv(available)) {
         out.outcome = stage->outcome();
-        return false;
+        return;
       }
       if (deployment.fits_model_len) {
         out.max_model_len = std::min(out.max_model_len, stage->longest_that_fits(available));
@@ -104,23 +108,28 @@ Startup simulate_startup(const Deployment& deployment, StartupMemo* memo) {
     if (out.max_model_len <= Tokens{0}) {
       measured.front()->cannot_fit_any();
       out.outcome = measured.front()->outcome();
-      return false;
+      return;
     }
     for (StageStartup* stage : measured) {
       if (!stage->check_state_blocks(blocks) || !stage->serve(blocks)) {
         out.outcome = stage->outcome();
-        return false;
+        return;
       }
     }
-    return true;
   };
-  const bool served = run();
+  run();
   if (measured.size() == stages.size() && !measured.empty()) {
     Deployment running = deployment;
     running.max_model_len = out.max_model_len;
-    out.report = make_report(running, measured, blocks, served);
+    out.report = make_report(running, measured, blocks);
   } else {
     out.report.total = deployment.device_total();
+    // Memory that is given holds what it holds, whether the engine gets so far or not.
+    const KvLayout& layout = stages.front()->state().kv;
+    if (const auto& given = deployment.assumed.available_kv;
+        given && layout.block_bytes() > Bytes{0}) {
+      report_blocks(deployment, layout, Blocks{*given / layout.block_bytes()}, out.report);
+    }
   }
   out.blocks = blocks;
   for (const auto& stage : stages) {

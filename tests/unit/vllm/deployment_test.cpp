@@ -210,6 +210,34 @@ TEST(Refusals, WhatAPlanDoesNotKnowIsRefusedOrWarnedOf) {
             "--enable-sleep-mode is not modelled: the plan is that of a launch without it");
 }
 
+Plan plan_of(const std::string& line, Bytes total, const std::vector<std::string>& assume = {}) {
+  DeploymentInput input;
+  input.launch_line = "vllm serve " + line;
+  input.gpu = "H100-80GB";
+  input.engine_version = "0.19.0";
+  input.card.total = total;
+  input.assume = assume;
+  return make_plan(resolve_input(input));
+}
+
+// 1 GiB of blocks of 16 x 128 KiB, whether the weights fit or not.
+TEST(Report, GivenMemoryHoldsItsTokens) {
+  const Plan failed = plan_of(kLlama, 10 * kGiB, {"available_kv_gib=1"});
+  EXPECT_EQ(failed.outcome().kind, OutcomeKind::kStartupOom);
+  EXPECT_EQ(failed.report().kv_blocks, 512);
+  EXPECT_EQ(failed.report().kv_tokens, 8192);
+  EXPECT_FALSE(plan_of(kLlama, 10 * kGiB).report().kv_tokens);
+}
+
+// The line of the graphs comes before the sampler's last run.
+TEST(Report, GraphsAreToldOfWhereTheWarmUpFails) {
+  const Plan failed = plan_of(std::string(kLlama) + "--gpu-memory-utilization 0.98", 79 * kGiB);
+  EXPECT_EQ(failed.outcome().phase, "warmup");
+  EXPECT_TRUE(failed.report().cudagraph);
+  const Plan eager = plan_of(std::string(kLlama) + "--enforce-eager", 79 * kGiB);
+  EXPECT_FALSE(eager.report().cudagraph);
+}
+
 TEST(Refusals, NameTheFlag) {
   const std::string line = kLlama;
   for (const auto& [flags, mentioned] : std::vector<std::pair<std::string, std::string>>{
