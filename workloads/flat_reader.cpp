@@ -41,6 +41,7 @@ class FlatReader : public SeekableRowReader {
     parent_ = want(format_.parent);
     turn_ = want(format_.turn);
     think_ = want(format_.think);
+    patience_ = want(format_.patience);
     priority_ = want(format_.priority);
     adapter_ = want(format_.adapter);
     success_ = want(format_.success);
@@ -103,6 +104,7 @@ class FlatReader : public SeekableRowReader {
   int parent_ = -1;
   int turn_ = -1;
   int think_ = -1;
+  int patience_ = -1;
   int priority_ = -1;
   int adapter_ = -1;
   int success_ = -1;
@@ -185,6 +187,11 @@ void FlatReader::read_labels(TraceRequest& request) {
         fits ? static_cast<std::int32_t>(format_.turn_counts_messages ? (turn + 1) / 2 : turn) : 0;
   }
   request.priority = priority_ < 0 ? 0 : checker_.integer(priority_, format_.priority).value_or(0);
+  request.patience.reset();
+  if (field(patience_)) {
+    const auto wait = checker_.scaled(patience_, format_.patience, digits_of(TimeUnit::kSeconds));
+    request.patience = Nanos{std::max<std::int64_t>(wait.value_or(0), 0)};
+  }
   request.think = Nanos{};
   if (think_ >= 0) {
     request.think =

@@ -32,6 +32,7 @@ struct FlatFormat {
   bool turn_counts_messages = false;  // 1, 3, 5, ... for turns 1, 2, 3
   std::string think;
   TimeUnit think_unit = TimeUnit::kSeconds;
+  std::string patience;  // seconds until the client gives up
   std::string priority;
   std::string adapter;
   std::string success;  // rows where it is not true are dropped

@@ -43,6 +43,7 @@ struct Ratio {
 
 constexpr std::int64_t kFastest = 1'000'000'000;
 constexpr std::int64_t kLongest = 100;
+constexpr std::int64_t kLongestWait = 1'000'000'000;  // seconds
 
 Ratio ratio_of(std::string_view factor, const char* option, std::int64_t most) {
   constexpr int kDigits = 9;
@@ -151,6 +152,31 @@ class LongerPrompts : public RequestStream {
 
   std::unique_ptr<RequestStream> inner_;
   Ratio factor_;
+  std::string written_;
+};
+
+class ImpatientClients : public RequestStream {
+ public:
+  ImpatientClients(std::unique_ptr<RequestStream> inner, Nanos most, std::string written)
+      : inner_(std::move(inner)), most_(most), written_(std::move(written)) {}
+
+  std::optional<SimTime> next_arrival() override { return inner_->next_arrival(); }
+  void take(TraceRequest& out) override {
+    inner_->take(out);
+    out.patience = std::min(out.patience.value_or(most_), most_);
+  }
+  bool at_end() override { return inner_->at_end(); }
+  void on_finished(std::int64_t index, SimTime now) override { inner_->on_finished(index, now); }
+  [[nodiscard]] bool is_closed_loop() const override { return inner_->is_closed_loop(); }
+  [[nodiscard]] ReadSummary summary() const override {
+    ReadSummary summary = inner_->summary();
+    summary.notes.push_back("clients give up after " + written_ + " s");
+    return summary;
+  }
+
+ private:
+  std::unique_ptr<RequestStream> inner_;
+  Nanos most_;
   std::string written_;
 };
 
@@ -305,6 +331,15 @@ std::unique_ptr<RequestStream> scale_prompts(std::unique_ptr<RequestStream> stre
                                              std::string_view factor) {
   return std::make_unique<LongerPrompts>(
       std::move(stream), ratio_of(factor, "--prompt-scale", kLongest), std::string(factor));
+}
+
+std::unique_ptr<RequestStream> limit_patience(std::unique_ptr<RequestStream> stream,
+                                              std::string_view seconds) {
+  constexpr std::int64_t kNanosPerSecond = 1'000'000'000;
+  const Ratio ratio = ratio_of(seconds, "--timeout", kLongestWait);
+  return std::make_unique<ImpatientClients>(
+      std::move(stream), Nanos{scaled(kNanosPerSecond, ratio.over, ratio.under, false)},
+      std::string(seconds));
 }
 
 std::unique_ptr<RequestStream> merge_streams(std::vector<std::unique_ptr<RequestStream>> streams) {

@@ -30,6 +30,7 @@ RecordedWorkload::RecordedWorkload(WorkloadOptions options) : options_(std::move
   WorkloadOptions plain = options_;
   plain.rate_scale.clear();
   plain.prompt_scale.clear();
+  plain.timeout.clear();
   plain.closed_loop.reset();
   const auto stream = make_workload(plain);
   if (stream->is_closed_loop()) {

@@ -33,6 +33,8 @@ struct TraceRequest {
   std::string parent_id;      // `id` of the request this one follows; may be empty
   std::int32_t turn = 0;      // place in its conversation, from 1; 0: unknown
   Nanos think;                // idle time of the client before this request, where the trace has it
+  // The client gives up so long after it asked; absent: it waits for its answer.
+  std::optional<Nanos> patience;
   std::int64_t priority = 0;  // smaller is earlier, as in vLLM
   std::string adapter;        // LoRA adapter or model asked for; may be empty
 
@@ -134,6 +136,9 @@ std::unique_ptr<RequestStream> scale_rate(std::unique_ptr<RequestStream> stream,
 // number.
 std::unique_ptr<RequestStream> scale_prompts(std::unique_ptr<RequestStream> stream,
                                              std::string_view factor);
+// Clients that wait no longer than `seconds` (> 0) for a whole answer. Throws ConfigError as above.
+std::unique_ptr<RequestStream> limit_patience(std::unique_ptr<RequestStream> stream,
+                                              std::string_view seconds);
 // Several streams as one, by arrival; ties in the order given. Indices are given anew.
 std::unique_ptr<RequestStream> merge_streams(std::vector<std::unique_ptr<RequestStream>> streams);
 // `clients` clients that take requests in order; each sends its next one `think` after its last was
@@ -149,6 +154,7 @@ struct WorkloadOptions {
   std::string synthetic = {};                 // --synthetic
   std::string prompt_scale = {};              // --prompt-scale; empty: 1
   std::string rate_scale = {};                // --rate-scale; empty: 1
+  std::string timeout = {};                   // --timeout, seconds; empty: none
   std::optional<std::int64_t> requests = {};  // --requests
   // --closed-loop: that many clients; for agentic traces, that many sessions at once.
   std::optional<std::int64_t> closed_loop = {};

@@ -19,6 +19,7 @@ constexpr const char* kSource = "--synthetic";
 constexpr double kNanosPerSecond = 1e9;
 // 292 years of nanoseconds, with room to spare.
 constexpr double kLongestGapSeconds = 1e9;
+constexpr double kMostPriority = 1e9;
 
 enum class Process { kPoisson, kGamma, kConstant, kBatch, kClosed };
 
@@ -34,7 +35,9 @@ struct Description {
   std::int64_t prefixes = 1;  // groups
   std::unique_ptr<Distribution> input;
   std::unique_ptr<Distribution> output;
-  std::unique_ptr<Distribution> think;  // seconds
+  std::unique_ptr<Distribution> think;     // seconds
+  std::unique_ptr<Distribution> patience;  // seconds
+  std::unique_ptr<Distribution> priority;
 };
 
 const std::vector<std::string>& process_names() {
@@ -42,9 +45,9 @@ const std::vector<std::string>& process_names() {
   return names;
 }
 const std::vector<std::string>& key_names() {
-  static const std::vector<std::string> names = {"rate",    "cv",      "requests", "duration",
-                                                 "clients", "think",   "input",    "output",
-                                                 "prefix",  "prefixes"};
+  static const std::vector<std::string> names = {"rate",    "cv",       "requests", "duration",
+                                                 "clients", "think",    "input",    "output",
+                                                 "prefix",  "prefixes", "patience", "priority"};
   return names;
 }
 
@@ -130,6 +133,10 @@ void Parser::set(const std::string& key, const std::string& value) {
       out_.prefixes = count(key, value, 1, kMost);
     } else if (key == "think") {
       out_.think = parse_distribution(value, key);
+    } else if (key == "patience") {
+      out_.patience = parse_distribution(value, key);
+    } else if (key == "priority") {
+      out_.priority = parse_distribution(value, key);
     } else if (key == "input") {
       out_.input = parse_distribution(value, key);
     } else if (key == "output") {
@@ -224,6 +231,8 @@ class SyntheticStream : public RequestStream {
         outputs_(random_stream(seed, "workload.output")),
         thinks_(random_stream(seed, "workload.think")),
         groups_(random_stream(seed, "workload.prefix")),
+        patience_(random_stream(seed, "workload.patience")),
+        priorities_(random_stream(seed, "workload.priority")),
         scope_(mix_seed(seed)) {
     summary_.format = description_.process_name;
   }
@@ -243,6 +252,7 @@ class SyntheticStream : public RequestStream {
     return content_id(text_key("synthetic"), seed);
   }
   Tokens length(const Distribution& distribution, RandomStream& stream, const char* name);
+  static Nanos span(const Distribution& distribution, RandomStream& stream);
   Nanos gap();
 
   Description description_;
@@ -251,6 +261,8 @@ class SyntheticStream : public RequestStream {
   RandomStream outputs_;
   RandomStream thinks_;
   RandomStream groups_;
+  RandomStream patience_;
+  RandomStream priorities_;
   std::uint64_t scope_;
   ReadSummary summary_;
   SimTime arrival_;
@@ -270,6 +282,11 @@ Tokens SyntheticStream::length(const Distribution& distribution, RandomStream& s
     }
   }
   return Tokens{static_cast<std::int64_t>(kept)};
+}
+
+Nanos SyntheticStream::span(const Distribution& distribution, RandomStream& stream) {
+  const double seconds = std::clamp(distribution.draw(stream), 0.0, kLongestGapSeconds);
+  return Nanos{std::llround(seconds * kNanosPerSecond)};
 }
 
 Nanos SyntheticStream::gap() {
@@ -303,8 +320,14 @@ void SyntheticStream::take(TraceRequest& out) {
   out.input = length(*description_.input, inputs_, "input");
   out.output = length(*description_.output, outputs_, "output");
   if (description_.think) {
-    const double seconds = std::clamp(description_.think->draw(thinks_), 0.0, kLongestGapSeconds);
-    out.think = Nanos{std::llround(seconds * kNanosPerSecond)};
+    out.think = span(*description_.think, thinks_);
+  }
+  if (description_.patience) {
+    out.patience = span(*description_.patience, patience_);
+  }
+  if (description_.priority) {
+    out.priority = std::llround(
+        std::clamp(description_.priority->draw(priorities_), -kMostPriority, kMostPriority));
   }
   if (description_.prefix > 0) {
     // The prefix comes on top of the drawn length.

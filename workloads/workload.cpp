@@ -41,6 +41,9 @@ std::unique_ptr<RequestStream> with_options(std::unique_ptr<RequestStream> strea
   if (!options.prompt_scale.empty()) {
     stream = scale_prompts(std::move(stream), options.prompt_scale);
   }
+  if (!options.timeout.empty()) {
+    stream = limit_patience(std::move(stream), options.timeout);
+  }
   if (options.requests) {
     stream = limit_requests(std::move(stream), *options.requests);
   }

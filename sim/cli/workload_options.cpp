@@ -18,6 +18,8 @@ po::options_description workload_options() {
       "rate-scale", text("X")->default_value("", ""), "arrivals this many times as fast")(
       "prompt-scale", text("X")->default_value("", ""),
       "prompts this many times as long, as another tokenizer counts them")(
+      "timeout", text("SECONDS")->default_value("", ""),
+      "clients give a request up that is not answered by then")(
       "closed-loop", count(), "this many clients, each waiting for its answer");
   return options;
 }
@@ -34,6 +36,7 @@ workloads::WorkloadOptions workload_choices(const po::variables_map& values) {
   }
   input.rate_scale = values["rate-scale"].as<std::string>();
   input.prompt_scale = values["prompt-scale"].as<std::string>();
+  input.timeout = values["timeout"].as<std::string>();
   if (values.count("closed-loop") != 0) {
     input.closed_loop = values["closed-loop"].as<std::int64_t>();
   }

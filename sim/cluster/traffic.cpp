@@ -21,6 +21,11 @@ void Traffic::audit() const {
 }
 
 void Traffic::arrive(const workloads::TraceRequest& request) {
+  if (request.patience) {
+    throw ConfigError(Problem{"workload", "cancel_after_s, patience or --timeout", "given",
+                              "clients that wait for their answers",
+                              "giving up is not modelled in a cluster yet"});
+  }
   Journey journey;
   journey.request = request;
   send(std::move(journey));

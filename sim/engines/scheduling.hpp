@@ -2,12 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "sim/core/units.hpp"
 
 namespace oomcast {
 
 using RequestId = std::uint64_t;
+
+// What becomes of a request that its client gave up.
+struct Abort {
+  bool known = false;  // it was live
+  // Its output, if the engine let go of it at once; else it ends with results to come.
+  std::optional<Tokens> output = std::nullopt;
+};
 
 struct Admission {
   RequestId id = 0;

@@ -75,6 +75,7 @@ struct FinishedTotals {
   std::int64_t requests = 0;
   std::int64_t finished = 0;
   std::int64_t rejected = 0;
+  std::int64_t aborted = 0;
   std::int64_t unfinished = 0;
   std::int64_t steps = 0;
   std::int64_t preemptions = 0;

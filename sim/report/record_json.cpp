@@ -101,6 +101,7 @@ OrderedJson totals_json(const RunTotals& totals) {
   json["requests"] = totals.requests;
   json["finished"] = totals.finished;
   json["rejected"] = totals.rejected;
+  json["aborted"] = totals.aborted;
   json["unfinished"] = totals.unfinished;
   json["steps"] = totals.steps;
   json["preemptions"] = totals.preemptions;

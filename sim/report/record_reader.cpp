@@ -273,6 +273,8 @@ FinishedTotals totals_of(const JsonView& view) {
   totals.requests = count("requests");
   totals.finished = count("finished");
   totals.rejected = count("rejected");
+  // Records of before clients could give up have none.
+  totals.aborted = view.find("aborted") != nullptr ? count("aborted") : 0;
   totals.unfinished = count("unfinished");
   totals.steps = count("steps");
   totals.preemptions = count("preemptions");

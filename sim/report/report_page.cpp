@@ -229,6 +229,7 @@ OrderedJson totals_json(const FinishedTotals& totals) {
   return {{"requests", totals.requests},
           {"finished", totals.finished},
           {"rejected", totals.rejected},
+          {"aborted", totals.aborted},
           {"unfinished", totals.unfinished},
           {"steps", totals.steps},
           {"preemptions", totals.preemptions},

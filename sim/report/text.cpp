@@ -245,10 +245,11 @@ std::string serving(const RunRecord& record) {
     return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
   };
   std::string out = fmt::format(
-      "\nServed {} of {} requests in {} ({} rejected, {} unfinished), {} steps, {} preemptions\n",
+      "\nServed {} of {} requests in {} ({} rejected, {}{} unfinished), {} steps, {} preemptions\n",
       format_count(totals.finished), format_count(totals.requests), format_span(totals.makespan),
-      totals.rejected, totals.unfinished, format_count(totals.steps),
-      format_count(totals.preemptions));
+      totals.rejected,
+      totals.aborted > 0 ? fmt::format("{} given up, ", format_count(totals.aborted)) : "",
+      totals.unfinished, format_count(totals.steps), format_count(totals.preemptions));
   out += fmt::format(
       "  {:.1f} requests/s, {:.0f} prompt and {:.0f} output tokens/s; {:.1f} % of "
       "prompt tokens from the prefix cache\n",

@@ -84,6 +84,7 @@ struct RunTotals {
   std::int64_t requests = 0;  // offered to the engine
   std::int64_t finished = 0;
   std::int64_t rejected = 0;
+  std::int64_t aborted = 0;  // given up by their clients
   std::int64_t unfinished = 0;
   std::int64_t steps = 0;
   std::int64_t preemptions = 0;

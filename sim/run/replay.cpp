@@ -31,14 +31,14 @@ class Serving {
       if (options_.stop != nullptr && *options_.stop != 0) {
         throw Interrupted();
       }
-      admit_arrivals();
+      hear_clients();
       if (engine_.idle()) {
         if (!wait()) {
           break;
         }
         continue;
       }
-      if ((options_.step_by_step || !loop_.jump(desk_.next_arrival())) && !step()) {
+      if ((options_.step_by_step || !loop_.jump(desk_.next_event())) && !step()) {
         break;
       }
     }
@@ -46,8 +46,12 @@ class Serving {
   }
 
  private:
-  void admit_arrivals() {
-    for (auto due = desk_.next_arrival(); due && *due <= loop_.now(); due = desk_.next_arrival()) {
+  void hear_clients() {
+    for (auto due = desk_.next_event(); due && *due <= loop_.now(); due = desk_.next_event()) {
+      if (desk_.gives_up_next()) {
+        give_up(engine_, desk_, desk_.take_hang_up(), instant(loop_.now()));
+        continue;
+      }
       const workloads::TraceRequest& request = desk_.take();
       if (const auto refusal = engine_.add(request, static_cast<RequestId>(request.index))) {
         desk_.refuse(request.index, *refusal, instant(loop_.now()));
@@ -67,10 +71,10 @@ class Serving {
     return true;
   }
 
-  // Nothing happens until a request arrives or a copy ends. False if neither will.
+  // Nothing happens until clients do something or a copy ends. False if neither will.
   bool wait() {
     loop_.sleep();
-    auto due = desk_.next_arrival();
+    auto due = desk_.next_event();
     if (const auto copy = loop_.next_copy_end(); copy && (!due || *copy < *due)) {
       due = copy;
     }

@@ -88,6 +88,17 @@ class Replicas {
     return *replicas_[chosen];
   }
 
+  void hear_client(FineSpan now) {
+    if (desk_.gives_up_next()) {
+      const std::int64_t index = desk_.take_hang_up();
+      std::any_of(replicas_.begin(), replicas_.end(), [&](const auto& replica) {
+        return give_up(replica->engine(), desk_, index, instant(now));
+      });
+      return;
+    }
+    arrive(now);
+  }
+
   void arrive(FineSpan now) {
     const workloads::TraceRequest& request = desk_.take();
     Replica& replica = choose();
@@ -101,7 +112,7 @@ class Replicas {
 
   // --- each at its own pace
 
-  enum class Turn : std::uint8_t { kResults, kArrival, kSchedule, kNothing };
+  enum class Turn : std::uint8_t { kResults, kClient, kSchedule, kNothing };
 
   bool advance() {
     FineSpan at;
@@ -112,8 +123,8 @@ class Replicas {
         std::tie(at, turn, who) = std::tie(when, what, replica);
       }
     };
-    if (const auto arrival = desk_.next_arrival(); arrival && !failed_at_) {
-      offer(std::max(*arrival, now_), Turn::kArrival, nullptr);
+    if (const auto event = desk_.next_event(); event && !failed_at_) {
+      offer(std::max(*event, now_), Turn::kClient, nullptr);
     }
     for (const auto& replica : replicas_) {
       if (replica->awake) {
@@ -126,8 +137,8 @@ class Replicas {
     switch (turn) {
       case Turn::kNothing:
         return false;
-      case Turn::kArrival:
-        arrive(at);
+      case Turn::kClient:
+        hear_client(at);
         return true;
       case Turn::kResults:
         who->loop().take_results();
@@ -154,7 +165,7 @@ class Replicas {
 
   // Nothing can reach the replica before: others reach it through clients that wait.
   [[nodiscard]] std::optional<FineSpan> horizon(const Replica& replica) {
-    std::optional<FineSpan> until = desk_.next_arrival();
+    std::optional<FineSpan> until = desk_.next_event();
     for (const auto& other : replicas_) {
       if (other.get() != &replica && other->awake && desk_.is_closed_loop()) {
         const FineSpan at = other->loop().next_at();
@@ -169,8 +180,8 @@ class Replicas {
   // One batch of every replica that has requests, all as long as the longest; those without take
   // part with a batch of nothing, which holds no KV.
   bool step_together() {
-    for (auto due = desk_.next_arrival(); due && *due <= now_; due = desk_.next_arrival()) {
-      arrive(now_);
+    for (auto due = desk_.next_event(); due && *due <= now_; due = desk_.next_event()) {
+      hear_client(now_);
     }
     std::vector<Replica*> launched;
     FineSpan end = now_;
@@ -204,12 +215,12 @@ class Replicas {
     return true;
   }
 
-  // Nothing happens until a request arrives. False if none will.
+  // Nothing happens until clients do something. False if they will not.
   bool wait() {
     for (const auto& replica : replicas_) {
       replica->sleep();
     }
-    const auto due = desk_.next_arrival();
+    const auto due = desk_.next_event();
     now_ = due ? std::max(now_, *due) : now_;
     return due.has_value();
   }

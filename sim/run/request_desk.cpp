@@ -24,10 +24,33 @@ const workloads::TraceRequest& RequestDesk::take() {
   row.arrival = request_.arrival;
   row.input = request_.input;
   row.output = request_.output;
+  if (request_.patience) {
+    hang_ups_.push({since_start(request_.arrival + *request_.patience), request_.index});
+  }
   if (options_.progress && offered_ % kProgressEvery == 0) {
     options_.progress(offered_);
   }
   return request_;
+}
+
+std::optional<FineSpan> RequestDesk::next_event() {
+  while (!hang_ups_.empty() && !log_.is_open(hang_ups_.top().index)) {
+    hang_ups_.pop();
+  }
+  const auto arrival = next_arrival();
+  return gives_up_next() ? hang_ups_.top().at : arrival;
+}
+
+// At one instant requests come first.
+bool RequestDesk::gives_up_next() const {
+  const auto arrival = next_arrival();
+  return !hang_ups_.empty() && (!arrival || hang_ups_.top().at < *arrival);
+}
+
+std::int64_t RequestDesk::take_hang_up() {
+  const std::int64_t index = hang_ups_.top().index;
+  hang_ups_.pop();
+  return index;
 }
 
 // Only clients that wait for answers need to hear of them.
@@ -67,6 +90,14 @@ void RequestDesk::close() {
     log_.close(take().index);
   }
   totals_.makespan = last_finish_ > SimTime{} ? last_finish_ - SimTime{} : Nanos{0};
+}
+
+bool give_up(ServingEngine& engine, RequestDesk& desk, std::int64_t index, SimTime at) {
+  const Abort abort = engine.abort(static_cast<RequestId>(index));
+  if (abort.output) {
+    desk.finish(index, RequestOutcome::kAborted, *abort.output, at);
+  }
+  return abort.known;
 }
 
 void DeskListener::admitted(const Admission& admission, SimTime at) {

@@ -2,7 +2,10 @@
 // for each, by index.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <queue>
+#include <vector>
 
 #include "sim/latency/fine_time.hpp"
 #include "sim/run/engine_loop.hpp"
@@ -27,6 +30,13 @@ class RequestDesk {
     return next_arrival_ ? *next_arrival_ : ask_for_arrival();
   }
   [[nodiscard]] bool is_closed_loop() const { return stream_.is_closed_loop(); }
+  // The next thing that clients are known to do: a request comes, or one is given up.
+  [[nodiscard]] std::optional<FineSpan> next_event();
+  // Whether a request is given up before the next one comes; call next_event() first.
+  [[nodiscard]] bool gives_up_next() const;
+  // The request given up.
+  std::int64_t take_hang_up();
+
   // Takes it in and opens its row. Valid until the next call; `index` is its row's.
   const workloads::TraceRequest& take();
 
@@ -47,11 +57,23 @@ class RequestDesk {
   RunTotals& totals_;
   RequestLog log_;
   workloads::TraceRequest request_;
+  struct HangUp {
+    FineSpan at;
+    std::int64_t index = 0;
+    friend bool operator>(const HangUp& left, const HangUp& right) {
+      return left.at != right.at ? left.at > right.at : left.index > right.index;
+    }
+  };
+  // Of requests that were open when it was last looked at; some may have ended since.
+  std::priority_queue<HangUp, std::vector<HangUp>, std::greater<>> hang_ups_;
   // What the stream said, until something can change it.
   mutable std::optional<std::optional<FineSpan>> next_arrival_;
   std::int64_t offered_ = 0;
   SimTime last_finish_;
 };
+
+// The client of this request hangs up. Whether the engine has it.
+bool give_up(ServingEngine& engine, RequestDesk& desk, std::int64_t index, SimTime at);
 
 // Rows of the log from what happens to requests on one engine, whose ids are their rows' indices.
 class DeskListener final : public RoundListener {

@@ -79,6 +79,9 @@ void RequestLog::hand_on() {
     case RequestOutcome::kFailed:
       ++totals_->unfinished;
       break;
+    case RequestOutcome::kAborted:
+      ++totals_->aborted;
+      break;
     default:
       ++totals_->rejected;
   }

@@ -18,6 +18,9 @@ class RequestLog {
   // Indices come without gaps.
   RequestRow& open(std::int64_t index);
   [[nodiscard]] RequestRow& at(std::int64_t index);
+  [[nodiscard]] bool is_open(std::int64_t index) const {
+    return index >= first_ && !entries_[static_cast<std::size_t>(index - first_)].closed;
+  }
   // The row is complete; it and those before it are handed on once all of them are.
   void close(std::int64_t index);
   // Visits the rows that are still open, in order.

@@ -16,6 +16,8 @@ class SchedulerServing : public ServingEngine {
   [[nodiscard]] const EngineDeployment& deployment() const override { return plan_.deployment; }
   [[nodiscard]] const Outcome& startup() const override { return plan_.startup.outcome; }
 
+  Abort abort(RequestId id) override { return scheduler_.abort(id); }
+
   [[nodiscard]] std::int64_t depth() const override { return scheduler_.depth(); }
   [[nodiscard]] std::int64_t batches_in_flight() const override {
     return scheduler_.batches_in_flight();

@@ -120,6 +120,9 @@ class ServingEngine {
   // Nothing: the request is queued as `id`, its index. Else it is refused for good.
   virtual std::optional<RequestOutcome> add(const workloads::TraceRequest& request,
                                             RequestId id) = 0;
+  // The client gave the request up. Unless its output is told at once, it ends with the results of
+  // a round, as aborted or, with its last token on the way, as finished.
+  virtual Abort abort(RequestId id) = 0;
   virtual Round schedule() = 0;
   // Results of the oldest batch in flight; there must be one.
   virtual RoundResults complete() = 0;

@@ -79,6 +79,14 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
     OOMCAST_CHECK(false, "request {} offered twice", id);
   }
 
+  Abort abort(RequestId id) override {
+    const Abort abort = scheduler_.abort(id);
+    if (abort.output) {
+      refused_.insert(id);  // the next plan tells of it again
+    }
+    return abort;
+  }
+
   Round schedule() override {
     if (hicache_) {
       hicache_->report();
@@ -128,7 +136,7 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
         const bool too_long = too_long_.erase(request.id) > 0;
         ended_.push_back({request.id,
                           too_long ? RequestOutcome::kRejectedTooLong : RequestOutcome::kAborted,
-                          Tokens{0}});
+                          too_long ? Tokens{0} : request.output});
       }
     }
     return {output.first_token, ended_};

@@ -64,13 +64,20 @@ class TrtllmServing final : public SchedulerServing<Plan::Trtllm, trtllm::Schedu
     const trtllm::StepOutput& output = scheduler_.complete();
     ended_.clear();
     for (const trtllm::FinishedRequest& request : output.finished) {
-      ended_.push_back({request.id, RequestOutcome::kFinished, request.output});
-      if (const auto found = active_.find(request.id); found != active_.end()) {
-        active_tokens_ -= found->second;
-        active_.erase(found);
-      }
+      ended_.push_back({request.id,
+                        request.aborted ? RequestOutcome::kAborted : RequestOutcome::kFinished,
+                        request.output});
+      forget(request.id);
     }
     return {output.first_token, ended_};
+  }
+
+  Abort abort(RequestId id) override {
+    const Abort abort = scheduler_.abort(id);
+    if (abort.output) {
+      forget(id);
+    }
+    return abort;
   }
 
   void fall_idle() override { scheduler_.drop_empty_batches(); }
@@ -111,6 +118,13 @@ class TrtllmServing final : public SchedulerServing<Plan::Trtllm, trtllm::Schedu
     if (config.host_blocks > Blocks{0}) {
       copies_.emplace(block_ * (config.host_blocks.count() * plan_.deployment.tp),
                       plan_.deployment.gpu.host_link_bandwidth);
+    }
+  }
+
+  void forget(RequestId id) {
+    if (const auto found = active_.find(id); found != active_.end()) {
+      active_tokens_ -= found->second;
+      active_.erase(found);
     }
   }
 

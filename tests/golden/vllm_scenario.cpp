@@ -347,7 +347,7 @@ void ScenarioRun::arrivals_and_aborts() {
   while (next_abort_ < by_abort_.size() &&
          scenario_.requests[by_abort_[next_abort_]].abort_step <= now) {
     const std::size_t i = by_abort_[next_abort_++];
-    if (scenario_.requests[i].abort_step == now && scheduler.abort(i)) {
+    if (scenario_.requests[i].abort_step == now && scheduler.abort(i).known) {
       aborted.push_back(i);
     }
   }

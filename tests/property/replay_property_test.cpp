@@ -1,5 +1,6 @@
-// Random small deployments of SGLang and TensorRT-LLM under random workloads: many like steps at
-// once and single steps give the same record, every row adds up, every request comes to one end.
+// Random small deployments of all engines under random workloads, with clients that give up: many
+// like steps at once and single steps give the same record, every row adds up, every request comes
+// to one end.
 #include "sim/run/replay.hpp"
 
 #include <algorithm>
@@ -64,14 +65,15 @@ class Case : private RandomCase {
     return line + (any_chunk && flip(2) ? " --tp 2 --dp 2 --enable-dp-attention" : " --dp 3");
   }
   std::string vllm_version() { return pick<std::string>({"0.11.0", "0.19.0", "0.33.0"}); }
-  std::string vllm_replicas() {
+  std::string vllm() {
     return fmt::format(
-        "vllm serve {} -dp {} --max-model-len 4096 --max-num-seqs {} --max-num-batched-tokens {} "
+        "vllm serve {} --max-model-len 4096 --max-num-seqs {} --max-num-batched-tokens {} "
         "--num-gpu-blocks-override {}",
         pick<std::string>(
             {"meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen3-30B-A3B --enable-expert-parallel"}),
-        2 * number(1, 2), number(1, 16), number(64, 512), number(300, 600));
+        number(1, 16), number(64, 512), number(300, 600));
   }
+  std::string vllm_replicas() { return vllm() + fmt::format(" -dp {}", 2 * number(1, 2)); }
 
   // A host tier, where the release has the rules.
   std::string host_tier(const std::string& line, const std::string& version) {
@@ -96,6 +98,7 @@ class Case : private RandomCase {
     std::vector<workloads::TraceRequest> out(static_cast<std::size_t>(number(1, 60)));
     const std::int64_t gap = pick<std::int64_t>({0, 3, 30, 300});
     const std::int64_t longest = pick<std::int64_t>({50, 500, 2000});
+    const bool impatient = flip(3);
     SimTime now;
     for (std::size_t i = 0; i < out.size(); ++i) {
       workloads::TraceRequest& request = out[i];
@@ -104,6 +107,9 @@ class Case : private RandomCase {
       request.arrival = now;
       request.input = Tokens{number(1, longest)};
       request.output = Tokens{number(1, longest)};
+      if (impatient && flip(2)) {
+        request.patience = Nanos{1000000} * number(0, 4000);
+      }
       if (flip(2)) {
         const Tokens shared = std::min(request.input, Tokens{number(1, 400)});
         request.content = {
@@ -141,7 +147,8 @@ void expect_rows_conserve(const RankRecord& rank) {
 void expect_requests_end(const KeptRun& served, std::size_t requests) {
   const RunTotals& totals = served.record.totals;
   ASSERT_EQ(totals.requests, static_cast<std::int64_t>(requests));
-  ASSERT_EQ(totals.finished + totals.rejected + totals.unfinished, totals.requests);
+  ASSERT_EQ(totals.finished + totals.rejected + totals.aborted + totals.unfinished,
+            totals.requests);
   ASSERT_EQ(served.rows.size(), requests);
   for (const RequestRow& row : served.rows) {
     if (row.outcome == RequestOutcome::kFinished) {
@@ -179,10 +186,12 @@ class ReplayProperty : public PropertyTest {
     }
     lost_places_ += fast.record.totals.preemptions;
     hit_ += fast.record.totals.prefix_hit_tokens.count();
+    given_up_ += fast.record.totals.aborted;
   }
 
   std::int64_t lost_places_ = 0;
   std::int64_t hit_ = 0;
+  std::int64_t given_up_ = 0;
   std::int64_t loads_ = 0;  // from a host tier
 };
 
@@ -198,6 +207,21 @@ TEST_F(ReplayProperty, TrtllmFastForwardEqualsSingleSteps) {
   EXPECT_GT(lost_places_, 0);
   EXPECT_GT(hit_, 0);
   EXPECT_GT(loads_, property_cases() / 100);
+}
+
+TEST_F(ReplayProperty, VllmFastForwardEqualsSingleSteps) {
+  for (std::int64_t seed = 0; seed < property_cases() / 10 && !HasFatalFailure(); ++seed) {
+    current_seed = seed;
+    Case made(static_cast<std::uint64_t>(seed));
+    DeploymentInput input;
+    input.gpu = "H100-80GB";
+    input.launch_line = made.vllm();
+    input.engine_version = made.vllm_version();
+    check(input, made);
+  }
+  EXPECT_GT(lost_places_, 0);
+  EXPECT_GT(hit_, 0);
+  EXPECT_GT(given_up_, property_cases() / 20);
 }
 
 // Replicas at their own pace, those of experts together.

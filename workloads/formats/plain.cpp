@@ -73,6 +73,7 @@ std::optional<FlatFormat> plain(const TraceHead& head, const std::string& file) 
   format.session = first_of(head, kSessions);
   format.adapter = first_of(head, kAdapters);
   format.priority = has(head, "priority") ? "priority" : "";
+  format.patience = has(head, "cancel_after_s") ? "cancel_after_s" : "";
   return format;
 }
 

@@ -200,28 +200,31 @@ void Scheduler::Impl::forget(Slot slot) {
   at(slot).waiting = false;
 }
 
-bool Scheduler::Impl::abort(RequestId id) {
+Abort Scheduler::Impl::abort(RequestId id) {
   idle_rounds_ = 0;
   const auto place = live_.find(id);
   if (place == live_.end()) {
-    return false;
+    return {};
   }
   const Slot slot = place->second;
   if (config_.role != Role::kMixed && abort_in_role(slot)) {
-    return true;
+    return {true};
   }
   Request& request = at(slot);
   if (request.waiting) {
     waiting_.erase(std::find(waiting_.begin(), waiting_.end(), slot));
+    const Tokens output{std::max<std::int64_t>(request.known - request.prompt, 0)};
     drop(slot);
-  } else if (slot == chunked_ && rules_.chunk_abort_at_once) {
+    return {true, output};
+  }
+  if (slot == chunked_ && rules_.chunk_abort_at_once) {
     abort_chunked_ = true;
   } else if (request.running ||
              request.batch_step >= step_ - std::max<std::int64_t>(in_flight_, 1)) {
     request.aborting = true;
     running_.end_next(slot);
   }
-  return true;
+  return {true};
 }
 
 bool Scheduler::Impl::work_in_flight() const {
@@ -338,7 +341,7 @@ Scheduler::Scheduler(Scheduler&&) noexcept = default;
 Scheduler& Scheduler::operator=(Scheduler&&) noexcept = default;
 
 Added Scheduler::add(const RequestSpec& request) { return impl_->add(request); }
-bool Scheduler::abort(RequestId id) { return impl_->abort(id); }
+Abort Scheduler::abort(RequestId id) { return impl_->abort(id); }
 bool Scheduler::handshake_done(RequestId id) { return impl_->handshake_done(id); }
 bool Scheduler::transfer_done(RequestId id) { return impl_->transfer_done(id); }
 bool Scheduler::copy_done(std::int64_t job) { return impl_->copy_done(job); }

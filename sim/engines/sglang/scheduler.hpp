@@ -179,9 +179,9 @@ class Scheduler {
   Scheduler& operator=(Scheduler&&) noexcept;
 
   Added add(const RequestSpec& request);
-  // Whether a live request had this id. Who waits is dropped at once, who runs finishes with its
-  // next token.
-  bool abort(RequestId id);
+  // Who waits is dropped at once (and told of in the next plan), who runs finishes with its next
+  // token.
+  Abort abort(RequestId id);
 
   // Prefill and decode roles: the two servers agreed on the request; all of its KV is over. Whether
   // a live request had this id.

@@ -26,7 +26,7 @@ class Scheduler::Impl {
   explicit Impl(const SchedulerConfig& config);
 
   Added add(const RequestSpec& spec);
-  bool abort(RequestId id);
+  Abort abort(RequestId id);
   bool handshake_done(RequestId id);
   bool transfer_done(RequestId id);
   bool copy_done(std::int64_t job);

@@ -67,7 +67,7 @@ Added Scheduler::Impl::add(const RequestSpec& spec) {
   request.prompt = request.known = prompt;
   request.max_output = std::min(spec.max_output.count(), config_.max_seq_len.count() - prompt);
   request.computed = request.launched = request.sampled = 0;
-  request.started = request.resumed = false;
+  request.started = request.resumed = request.aborted = false;
   request.has_content = config_.block_reuse && !spec.prompt.empty();
   request.hashes.clear();
   if (request.has_content) {
@@ -83,6 +83,31 @@ Added Scheduler::Impl::add(const RequestSpec& spec) {
   waiting_.push_back(slot);
   settled_ = settled_ && std::ssize(active_) >= config_.max_batch_size;
   return Added::kQueued;
+}
+
+// A result in flight is waited for, and is its last.
+Abort Scheduler::Impl::abort(RequestId id) {
+  const auto wanted = [&](Slot slot) { return at(slot).id == id; };
+  if (const auto queued = std::find_if(waiting_.begin(), waiting_.end(), wanted);
+      queued != waiting_.end()) {
+    spare_.push_back(*queued);
+    waiting_.erase(queued);
+    return {true, Tokens{0}};
+  }
+  const auto place = std::find_if(active_.begin(), active_.end(), wanted);
+  if (place == active_.end()) {
+    return {};
+  }
+  const Slot slot = *place;
+  Request& request = at(slot);
+  if (request.launched > request.sampled) {
+    request.max_output = request.launched;
+    request.aborted = true;
+    settled_ = false;
+    return {true};
+  }
+  finish(slot);
+  return {true, Tokens{request.sampled}};
 }
 
 void Scheduler::Impl::fetch() {
@@ -381,6 +406,7 @@ Scheduler::Scheduler(Scheduler&&) noexcept = default;
 Scheduler& Scheduler::operator=(Scheduler&&) noexcept = default;
 
 Added Scheduler::add(const RequestSpec& request) { return impl_->add(request); }
+Abort Scheduler::abort(RequestId id) { return impl_->abort(id); }
 const StepPlan& Scheduler::schedule() { return impl_->schedule(); }
 const StepOutput& Scheduler::complete() { return impl_->complete(); }
 void Scheduler::drop_empty_batches() { impl_->drop_empty_batches(); }

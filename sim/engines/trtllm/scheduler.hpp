@@ -83,6 +83,7 @@ struct StepPlan : StepTotals {
 struct FinishedRequest {
   RequestId id = 0;
   Tokens output;
+  bool aborted = false;
 };
 
 struct StepOutput {
@@ -101,6 +102,8 @@ class Scheduler {
   Scheduler& operator=(Scheduler&&) noexcept;
 
   Added add(const RequestSpec& request);
+  // Blocks are freed now, or with the last result in flight.
+  Abort abort(RequestId id);
   const StepPlan& schedule();
   // Needs batches_in_flight() > 0.
   const StepOutput& complete();

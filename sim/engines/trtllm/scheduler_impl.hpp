@@ -23,6 +23,7 @@ struct Request {
   bool started = false;       // holds blocks
   bool resumed = false;
   bool has_content = false;
+  bool aborted = false;
   std::vector<kv::BlockId> table;
   kv::HashChain hashes;
 
@@ -36,6 +37,7 @@ class Scheduler::Impl {
   explicit Impl(const SchedulerConfig& config);
 
   Added add(const RequestSpec& spec);
+  Abort abort(RequestId id);
   const StepPlan& schedule();
   const StepOutput& complete();
   void drop_empty_batches();

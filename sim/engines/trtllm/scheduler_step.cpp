@@ -138,7 +138,7 @@ const StepOutput& Scheduler::Impl::complete() {
       store(request, std::min(request.known, request.computed));
     }
     if (request.sampled == request.max_output) {
-      output_.finished.push_back({request.id, Tokens{request.sampled}});
+      output_.finished.push_back({request.id, Tokens{request.sampled}, request.aborted});
       finish(row.slot);
     }
   }

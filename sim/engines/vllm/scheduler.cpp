@@ -163,14 +163,14 @@ void Scheduler::Impl::set_content(Request& request, const RequestSpec& spec) {
           : std::max<std::int64_t>(shared - kv_.hash_lookahead(), 0) / kv_.hash_block_size();
 }
 
-bool Scheduler::Impl::abort(RequestId id) {
+Abort Scheduler::Impl::abort(RequestId id) {
   const auto place = live_.find(id);
   if (place == live_.end()) {
-    return false;
+    return {};
   }
   const Slot slot = place->second;
   if (at(slot).status == Request::Status::kEnded) {
-    return false;
+    return {};
   }
   if (at(slot).status == Request::Status::kRunning) {
     abort_in_lane(slot);
@@ -178,8 +178,9 @@ bool Scheduler::Impl::abort(RequestId id) {
   } else {
     leave_queue(slot);
   }
+  const Tokens output{at(slot).output};
   end_request(slot, KvConnector::End::kAborted);
-  return true;
+  return {true, output};
 }
 
 void Scheduler::Impl::leave_queue(Slot slot) {
@@ -358,7 +359,7 @@ Scheduler::Scheduler(Scheduler&&) noexcept = default;
 Scheduler& Scheduler::operator=(Scheduler&&) noexcept = default;
 
 Added Scheduler::add(const RequestSpec& request) { return impl_->add(request); }
-bool Scheduler::abort(RequestId id) { return impl_->abort(id); }
+Abort Scheduler::abort(RequestId id) { return impl_->abort(id); }
 const StepPlan& Scheduler::schedule() { return impl_->schedule(); }
 const StepOutput& Scheduler::complete(const TransferReport& report) {
   return impl_->complete(report);

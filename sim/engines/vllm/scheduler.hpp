@@ -157,8 +157,8 @@ class Scheduler {
   Scheduler& operator=(Scheduler&&) noexcept;
 
   Added add(const RequestSpec& request);
-  // Whether a live request had this id. Output in flight is dropped, blocks are freed now.
-  bool abort(RequestId id);
+  // Output in flight is dropped, blocks are freed now.
+  Abort abort(RequestId id);
 
   const StepPlan& schedule();
   // Needs batches_in_flight() > 0. The report is of transfers that were over by the end of that

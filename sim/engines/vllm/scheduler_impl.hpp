@@ -27,7 +27,7 @@ class Scheduler::Impl {
   explicit Impl(const SchedulerConfig& config);
 
   Added add(const RequestSpec& spec);
-  bool abort(RequestId id);
+  Abort abort(RequestId id);
   const StepPlan& schedule();
   const StepOutput& complete(const TransferReport& report);
   void drop_empty_batches();

@@ -137,6 +137,37 @@ TEST(TrtllmReplay, ALaterTurnHitsWholeBlocks) {
 
 // Two replicas: requests at one instant go to one each, so that each holds its own and runs as it
 // would alone.
+// One client gives up while its answer comes, one while it still waits for a place; the KV of both
+// is free for the third.
+TEST(Replays, ClientsThatGiveUp) {
+  for (const auto& [line, version] :
+       {std::pair{kSglang + "--max-running-requests 1", "0.5.23"},
+        std::pair{kTrtllm + "--max_batch_size 1", "1.2.0"},
+        std::pair{std::string("vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-seqs 1 "
+                              "--max-model-len 8192"),
+                  "0.19.0"}}) {
+    SCOPED_TRACE(line);
+    TraceRequest answered = request(0, 100, 4000);
+    answered.patience = kSecond * 2;
+    TraceRequest waits = request(0, 100, 4000);
+    waits.patience = kSecond;
+    const Served served = run(line, {answered, waits, request(100, 100, 10)}, version);
+    ASSERT_EQ(served.rows.size(), 3U);
+    EXPECT_EQ(served.rows[0].outcome, RequestOutcome::kAborted);
+    EXPECT_GT(served.rows[0].output, Tokens{1});
+    EXPECT_LT(served.rows[0].output, Tokens{4000});
+    EXPECT_NEAR(served.rows[0].finish.seconds(), 2, 0.1);
+    EXPECT_EQ(served.rows[1].outcome, RequestOutcome::kAborted);
+    EXPECT_EQ(served.rows[1].output, Tokens{0});
+    EXPECT_LT(served.rows[1].first_scheduled, SimTime{});
+    EXPECT_EQ(served.rows[2].outcome, RequestOutcome::kFinished);
+    const RunTotals& totals = served.record.totals;
+    EXPECT_EQ(totals.aborted, 2);
+    EXPECT_EQ(totals.finished, 1);
+    EXPECT_EQ(served.record.ranks[0].timeline.back().running, 1);
+  }
+}
+
 TEST(Replicas, EachHasItsOwnSchedulerAndPool) {
   const std::string line = "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 4096 ";
   const std::vector<TraceRequest> both = {request(0, 1000, 20), request(0, 1000, 20)};

@@ -73,7 +73,7 @@ TEST(SglangIntake, WhatBecomesOfRequests) {
   // max_req_len is 99, max_req_input_len 94: from there on a prompt runs as one token.
   EXPECT_EQ(engine.add(2, 93, 5), Added::kQueued);
   EXPECT_EQ(engine.add(3, 94, 5), Added::kQueuedToAbort);
-  EXPECT_FALSE(engine.scheduler.abort(9));
+  EXPECT_FALSE(engine.scheduler.abort(9).known);
 }
 
 TEST(SglangIntake, ATooLongPromptRunsOneTokenAndAborts) {

@@ -83,8 +83,8 @@ TEST(Nixl, ATransferInFlightKeepsItsBlocksThroughAnAbort) {
   Scheduler scheduler(config_of(ConnectorConfig::Role::kConsumer));
   scheduler.add(request(7, 40, 2, Remote::kPrefill));
   scheduler.schedule();
-  EXPECT_TRUE(scheduler.abort(7));
-  EXPECT_FALSE(scheduler.abort(7));
+  EXPECT_TRUE(scheduler.abort(7).known);
+  EXPECT_FALSE(scheduler.abort(7).known);
   EXPECT_EQ(scheduler.blocks().used, Blocks{3});
   EXPECT_FALSE(scheduler.idle());
   scheduler.complete(received(7));

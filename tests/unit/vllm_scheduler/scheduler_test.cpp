@@ -45,9 +45,9 @@ TEST(Scheduler, RefusesWhatTheFrontEndRefuses) {
   EXPECT_EQ(scheduler.add(request(1, 511, 5)), Added::kQueued);
   EXPECT_EQ(scheduler.add(request(2, 10, 0)), Added::kNoOutput);
   EXPECT_EQ(scheduler.add(request(1, 10, 5)), Added::kDuplicateId);
-  EXPECT_TRUE(scheduler.abort(1));
-  EXPECT_FALSE(scheduler.abort(1));
-  EXPECT_FALSE(scheduler.abort(99));
+  EXPECT_TRUE(scheduler.abort(1).known);
+  EXPECT_FALSE(scheduler.abort(1).known);
+  EXPECT_FALSE(scheduler.abort(99).known);
   EXPECT_TRUE(scheduler.idle());
 }
 
@@ -74,7 +74,7 @@ TEST(Scheduler, ARequestLargerThanThePoolWaitsForEverAndStopsThoseBehindIt) {
     EXPECT_EQ(stall.available, Blocks{9});
   }
   EXPECT_EQ(scheduler.waiting(), 2);
-  EXPECT_TRUE(scheduler.abort(1));
+  EXPECT_TRUE(scheduler.abort(1).known);
   round(scheduler);
   EXPECT_FALSE(scheduler.stall().has_value());
   EXPECT_TRUE(scheduler.idle());

@@ -70,6 +70,22 @@ TEST(Modifiers, PromptScaleKeepsWhatPromptsShare) {
   EXPECT_EQ(drain(*one)[0].input, Tokens{1});
 }
 
+TEST(Modifiers, TimeoutIsTheLongestThatClientsWait) {
+  auto stream = limit_patience(
+      read_trace(
+          "arrival_s,input_tokens,output_tokens,cancel_after_s\n0,1,1,0.25\n1,1,1,\n2,1,1,9\n",
+          "test"),
+      "1.5");
+  std::vector<std::int64_t> waits;
+  for (const TraceRequest& request : drain(*stream)) {
+    waits.push_back(request.patience.value_or(Nanos{}).count());
+  }
+  EXPECT_EQ(waits, (std::vector<std::int64_t>{250'000'000, 1'500'000'000, 1'500'000'000}));
+  for (const char* seconds : {"0", "-1", "x", "1e20"}) {
+    EXPECT_THROW(limit_patience(rows("0,1,1\n"), seconds), ConfigError) << seconds;
+  }
+}
+
 TEST(Modifiers, MergeIsByTimeThenByOrderGiven) {
   std::vector<std::unique_ptr<RequestStream>> streams;
   streams.push_back(rows("0,1,1\n10,2,1\n"));
