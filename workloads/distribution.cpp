@@ -38,7 +38,8 @@ struct Form {
 };
 
 [[noreturn]] void refuse(const std::string& place, std::string_view text, std::string hint = {}) {
-  throw ConfigError(Problem{"--synthetic", place, std::string(text), kForms, std::move(hint)});
+  throw ConfigError(Problem{place.starts_with("--") ? "command line" : "--synthetic", place,
+                            std::string(text), kForms, std::move(hint)});
 }
 
 Form split_form(std::string_view text, const std::string& place) {

@@ -23,7 +23,8 @@ class Distribution {
   [[nodiscard]] virtual double draw(RandomStream& stream) const = 0;
 };
 
-// `place` names the key in messages ("input"). Throws ConfigError that shows the valid forms.
+// `place` names the key of a synthetic workload ("input"), or an option ("--output"), in messages.
+// Throws ConfigError that shows the valid forms.
 std::unique_ptr<Distribution> parse_distribution(std::string_view text, const std::string& place);
 
 }  // namespace oomcast::workloads

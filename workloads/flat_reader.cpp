@@ -140,8 +140,11 @@ bool FlatReader::read_arrival(Row& row) {
 bool FlatReader::read_content(TraceRequest& request) {
   request.content.clear();
   request.output_continues_content = false;
+  // Another adapter makes other keys and values of the same text.
+  const std::uint64_t scope =
+      request.adapter.empty() ? scope_ : content_id(scope_, text_key(request.adapter));
   if (format_.session_is_content && request.session != 0) {
-    request.content.push_back({content_id(scope_, request.session), request.input});
+    request.content.push_back({content_id(scope, request.session), request.input});
     request.output_continues_content = true;
     return true;
   }
@@ -151,7 +154,7 @@ bool FlatReader::read_content(TraceRequest& request) {
   }
   const auto row_number = static_cast<std::uint64_t>(source_->line());
   if (!content_of_blocks(*ids, 0, request.input.count(), format_.block_size,
-                         format_.last_block_is_partial, scope_, content_id(scope_ + 1, row_number),
+                         format_.last_block_is_partial, scope, content_id(scope_ + 1, row_number),
                          request.content)) {
     checker_.complain(
         format_.blocks, fmt::format("{} ids for {} tokens", (*ids)[0].ids, request.input.count()),
@@ -207,7 +210,8 @@ bool FlatReader::read_row(Row& row) {
     }
   }
   const auto input = checker_.tokens(input_, format_.input);
-  const auto output = checker_.tokens(output_, format_.output);
+  const auto output = output_ < 0 ? std::optional<std::int64_t>(1)  // drawn later
+                                  : checker_.tokens(output_, format_.output);
   if (!checker_.lengths(row.request, input, output) || !read_arrival(row)) {
     return false;
   }

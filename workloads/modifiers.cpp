@@ -1,10 +1,12 @@
 // Streams made of streams: the first N, another rate, another tokenizer, several as one, a closed
 // loop.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <unordered_map>
 
 #include "sim/core/error.hpp"
+#include "workloads/distribution.hpp"
 #include "workloads/record.hpp"
 #include "workloads/request_stream.hpp"
 #include "workloads/row_reader.hpp"
@@ -180,6 +182,37 @@ class ImpatientClients : public RequestStream {
   std::string written_;
 };
 
+class DrawnOutputs : public RequestStream {
+ public:
+  DrawnOutputs(std::unique_ptr<RequestStream> inner, const std::string& written, std::uint64_t seed)
+      : inner_(std::move(inner)),
+        written_(written),
+        lengths_(parse_distribution(written, "--output")),
+        random_(random_stream(seed, "workload.output")) {}
+
+  std::optional<SimTime> next_arrival() override { return inner_->next_arrival(); }
+  void take(TraceRequest& out) override {
+    inner_->take(out);
+    const double drawn = std::round(lengths_->draw(random_));
+    out.output =
+        Tokens{static_cast<std::int64_t>(std::clamp(drawn, 1.0, static_cast<double>(kMaxTokens)))};
+  }
+  bool at_end() override { return inner_->at_end(); }
+  void on_finished(std::int64_t index, SimTime now) override { inner_->on_finished(index, now); }
+  [[nodiscard]] bool is_closed_loop() const override { return inner_->is_closed_loop(); }
+  [[nodiscard]] ReadSummary summary() const override {
+    ReadSummary summary = inner_->summary();
+    summary.notes.push_back("output lengths drawn: " + written_);
+    return summary;
+  }
+
+ private:
+  std::unique_ptr<RequestStream> inner_;
+  std::string written_;
+  std::unique_ptr<Distribution> lengths_;
+  RandomStream random_;
+};
+
 class MergedStream : public RequestStream {
  public:
   explicit MergedStream(std::vector<std::unique_ptr<RequestStream>> streams)
@@ -340,6 +373,11 @@ std::unique_ptr<RequestStream> limit_patience(std::unique_ptr<RequestStream> str
   return std::make_unique<ImpatientClients>(
       std::move(stream), Nanos{scaled(kNanosPerSecond, ratio.over, ratio.under, false)},
       std::string(seconds));
+}
+
+std::unique_ptr<RequestStream> draw_outputs(std::unique_ptr<RequestStream> stream,
+                                            const std::string& distribution, std::uint64_t seed) {
+  return std::make_unique<DrawnOutputs>(std::move(stream), distribution, seed);
 }
 
 std::unique_ptr<RequestStream> merge_streams(std::vector<std::unique_ptr<RequestStream>> streams) {

@@ -119,12 +119,13 @@ FormatChoice parse_choice(const std::string& text) {
   if (names.size() > kShown) {
     names.resize(kShown);
   }
-  throw ConfigError(Problem{file, head.is_json ? "keys" : "columns", names,
-                            "the names of a known trace format: " + known, ""});
+  throw ConfigError(Problem{
+      file, head.is_json ? "keys" : "columns", names, "the names of a known trace format: " + known,
+      formats::plain(head, file, false) ? "--output LENGTHS draws the outputs" : ""});
 }
 
 std::optional<FlatFormat> choose(const TraceHead& head, const FormatChoice& choice,
-                                 const std::string& file) {
+                                 const std::string& file, bool needs_output) {
   const bool plain = choice.name == "csv" || choice.name == "jsonl";
   for (const FlatFormat& format : flat_formats()) {
     if (choice.name.empty() ? fits(format, head) : format.name == choice.name) {
@@ -136,7 +137,7 @@ std::optional<FlatFormat> choose(const TraceHead& head, const FormatChoice& choi
     }
   }
   if (choice.name.empty() || plain) {
-    return formats::plain(head, file);
+    return formats::plain(head, file, needs_output);
   }
   return std::nullopt;
 }
@@ -168,7 +169,7 @@ std::unique_ptr<RequestStream> open_lines(const LineOpener& open_again, bool rer
     }
     return formats::open_agentic(std::move(lines), options);
   }
-  auto format = choose(head, choice, name);
+  auto format = choose(head, choice, name, !options.draws_output);
   if (!format) {
     refuse_unknown(head, name);
   }

@@ -104,6 +104,8 @@ struct TraceOptions {
   // Rows with output 0 (failed or cut requests): dropped, or sent as prefill with one token.
   enum class ZeroOutput { kDrop, kOneToken };
   ZeroOutput zero_output = ZeroOutput::kDrop;
+  // Rows of a plain trace may lack their output: drawn afterwards.
+  bool draws_output = false;
   // Sessions of an agentic trace that run at once; their rows have no absolute times.
   std::int64_t concurrent_sessions = 8;
   // For traces that are distributions (ServeGen).
@@ -139,6 +141,10 @@ std::unique_ptr<RequestStream> scale_prompts(std::unique_ptr<RequestStream> stre
 // Clients that wait no longer than `seconds` (> 0) for a whole answer. Throws ConfigError as above.
 std::unique_ptr<RequestStream> limit_patience(std::unique_ptr<RequestStream> stream,
                                               std::string_view seconds);
+// Output lengths drawn from a distribution (distribution.hpp), whatever they were. Throws
+// ConfigError for none.
+std::unique_ptr<RequestStream> draw_outputs(std::unique_ptr<RequestStream> stream,
+                                            const std::string& distribution, std::uint64_t seed);
 // Several streams as one, by arrival; ties in the order given. Indices are given anew.
 std::unique_ptr<RequestStream> merge_streams(std::vector<std::unique_ptr<RequestStream>> streams);
 // `clients` clients that take requests in order; each sends its next one `think` after its last was
@@ -151,7 +157,8 @@ std::unique_ptr<RequestStream> close_loop(std::unique_ptr<RequestStream> stream,
 struct WorkloadOptions {
   std::vector<std::string> traces;            // --trace, repeatable
   std::string trace_format = {};              // --trace-format
-  std::string synthetic = {};                 // --synthetic
+  std::vector<std::string> synthetic = {};    // --synthetic, repeatable
+  std::string output = {};                    // --output; empty: as the traces say
   std::string prompt_scale = {};              // --prompt-scale; empty: 1
   std::string rate_scale = {};                // --rate-scale; empty: 1
   std::string timeout = {};                   // --timeout, seconds; empty: none
@@ -161,7 +168,7 @@ struct WorkloadOptions {
   TraceOptions::ZeroOutput zero_output = TraceOptions::ZeroOutput::kDrop;
   std::uint64_t seed = 0;
 };
-// Throws ConfigError; exactly one of `traces` and `synthetic` must be given.
+// Throws ConfigError; at least one trace or synthetic workload must be given.
 std::unique_ptr<RequestStream> make_workload(const WorkloadOptions& options);
 // The last part of it: another rate, longer prompts, a limit, a closed loop, as the options ask.
 std::unique_ptr<RequestStream> with_options(std::unique_ptr<RequestStream> stream,

@@ -33,6 +33,8 @@ struct Description {
   std::int64_t clients = 0;
   std::int64_t prefix = 0;    // tokens at the head of every prompt of a group
   std::int64_t prefixes = 1;  // groups
+  std::int64_t adapters = 0;
+  std::string class_name;
   std::unique_ptr<Distribution> input;
   std::unique_ptr<Distribution> output;
   std::unique_ptr<Distribution> think;     // seconds
@@ -45,9 +47,9 @@ const std::vector<std::string>& process_names() {
   return names;
 }
 const std::vector<std::string>& key_names() {
-  static const std::vector<std::string> names = {"rate",    "cv",       "requests", "duration",
-                                                 "clients", "think",    "input",    "output",
-                                                 "prefix",  "prefixes", "patience", "priority"};
+  static const std::vector<std::string> names = {
+      "rate",   "cv",     "requests", "duration", "clients",  "think",    "input",
+      "output", "prefix", "prefixes", "patience", "priority", "adapters", "class"};
   return names;
 }
 
@@ -131,6 +133,10 @@ void Parser::set(const std::string& key, const std::string& value) {
       out_.prefix = count(key, value, 0, kMaxTokens);
     } else if (key == "prefixes") {
       out_.prefixes = count(key, value, 1, kMost);
+    } else if (key == "adapters") {
+      out_.adapters = count(key, value, 0, 1'000'000);
+    } else if (key == "class") {
+      out_.class_name = value;
     } else if (key == "think") {
       out_.think = parse_distribution(value, key);
     } else if (key == "patience") {
@@ -233,6 +239,7 @@ class SyntheticStream : public RequestStream {
         groups_(random_stream(seed, "workload.prefix")),
         patience_(random_stream(seed, "workload.patience")),
         priorities_(random_stream(seed, "workload.priority")),
+        adapters_(random_stream(seed, "workload.adapter")),
         scope_(mix_seed(seed)) {
     summary_.format = description_.process_name;
   }
@@ -263,6 +270,7 @@ class SyntheticStream : public RequestStream {
   RandomStream groups_;
   RandomStream patience_;
   RandomStream priorities_;
+  RandomStream adapters_;
   std::uint64_t scope_;
   ReadSummary summary_;
   SimTime arrival_;
@@ -329,11 +337,19 @@ void SyntheticStream::take(TraceRequest& out) {
     out.priority = std::llround(
         std::clamp(description_.priority->draw(priorities_), -kMostPriority, kMostPriority));
   }
+  if (!description_.class_name.empty()) {
+    out.id = fmt::format("{}-{}", description_.class_name, number);
+  }
+  std::uint64_t scope = scope_;
+  if (description_.adapters > 0) {
+    out.adapter = fmt::format("adapter-{}", uniform_int(adapters_, 1, description_.adapters));
+    scope = content_id(scope_, text_key(out.adapter));
+  }
   if (description_.prefix > 0) {
     // The prefix comes on top of the drawn length.
     const auto group =
         static_cast<std::uint64_t>(uniform_int(groups_, 0, description_.prefixes - 1));
-    out.content.push_back({content_id(scope_, group), Tokens{description_.prefix}});
+    out.content.push_back({content_id(scope, group), Tokens{description_.prefix}});
     out.content.push_back({content_id(scope_ + 1, static_cast<std::uint64_t>(number)), out.input});
     out.input += Tokens{description_.prefix};
   }

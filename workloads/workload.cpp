@@ -1,15 +1,16 @@
 // The workload that a replay's options describe.
 #include <algorithm>
 
+#include "sim/core/digest.hpp"
 #include "sim/core/error.hpp"
 #include "workloads/request_stream.hpp"
 
 namespace oomcast::workloads {
 
 std::unique_ptr<RequestStream> make_workload(const WorkloadOptions& options) {
-  if (options.traces.empty() == options.synthetic.empty()) {
-    throw ConfigError(Problem{"command line", "", options.traces.empty() ? "neither" : "both",
-                              "either --trace FILE or --synthetic SPEC", ""});
+  if (options.traces.empty() && options.synthetic.empty()) {
+    throw ConfigError(
+        Problem{"command line", "", "neither", "--trace FILE or --synthetic SPEC", ""});
   }
   const auto pipes = std::count(options.traces.begin(), options.traces.end(), "-");
   if (pipes > 1) {
@@ -22,13 +23,21 @@ std::unique_ptr<RequestStream> make_workload(const WorkloadOptions& options) {
     trace_options.format = options.trace_format;
     trace_options.zero_output = options.zero_output;
     trace_options.seed = options.seed;
+    trace_options.draws_output = !options.output.empty();
     if (options.closed_loop) {
       trace_options.concurrent_sessions = *options.closed_loop;
     }
     streams.push_back(open_trace(trace, trace_options));
   }
-  if (!options.synthetic.empty()) {
-    streams.push_back(make_synthetic(options.synthetic, options.seed));
+  if (!options.output.empty()) {
+    for (std::unique_ptr<RequestStream>& trace : streams) {
+      trace = draw_outputs(std::move(trace), options.output, options.seed);
+    }
+  }
+  // Classes of requests draw apart from each other.
+  for (std::size_t i = 0; i < options.synthetic.size(); ++i) {
+    streams.push_back(
+        make_synthetic(options.synthetic[i], i == 0 ? options.seed : mix64(options.seed + i)));
   }
   return with_options(merge_streams(std::move(streams)), options);
 }

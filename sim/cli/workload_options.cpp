@@ -11,9 +11,12 @@ po::options_description workload_options() {
                         "trace file, plain, .gz or .zst, or - (repeatable, merged by time)")(
       "trace-format", text("FORMAT")->default_value("", ""),
       "format of the traces; default: detected (see: oomcast list formats)")(
-      "synthetic", text("SPEC")->default_value("", ""),
+      "synthetic", po::value<std::vector<std::string>>()->composing()->value_name("SPEC"),
       "generated requests, e.g. "
-      "poisson:rate=5,requests=1000,input=lognormal(1024,0.8),output=uniform(64,512)")(
+      "poisson:rate=5,requests=1000,input=lognormal(1024,0.8),output=uniform(64,512) (repeatable: "
+      "classes of requests, merged by time)")(
+      "output", text("LENGTHS")->default_value("", ""),
+      "draw the output lengths of traces, e.g. lognormal(200,0.8)")(
       "requests", count(), "stop after this many requests")(
       "rate-scale", text("X")->default_value("", ""), "arrivals this many times as fast")(
       "prompt-scale", text("X")->default_value("", ""),
@@ -30,7 +33,10 @@ workloads::WorkloadOptions workload_choices(const po::variables_map& values) {
     input.traces = values["trace"].as<std::vector<std::string>>();
   }
   input.trace_format = values["trace-format"].as<std::string>();
-  input.synthetic = values["synthetic"].as<std::string>();
+  if (values.count("synthetic") != 0) {
+    input.synthetic = values["synthetic"].as<std::vector<std::string>>();
+  }
+  input.output = values["output"].as<std::string>();
   if (values.count("requests") != 0) {
     input.requests = values["requests"].as<std::int64_t>();
   }

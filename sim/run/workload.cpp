@@ -23,7 +23,8 @@ OrderedJson workload_json(const workloads::WorkloadOptions& options,
   for (const std::string& path : options.traces) {
     names.push_back(path.substr(path.find_last_of('/') + 1));
   }
-  json["source"] = names.empty() ? options.synthetic : fmt::format("{}", fmt::join(names, " + "));
+  names.insert(names.end(), options.synthetic.begin(), options.synthetic.end());
+  json["source"] = fmt::format("{}", fmt::join(names, " + "));
   json["format"] = summary.format;
   json["read"] = summary.read;
   json["kept"] = summary.kept;

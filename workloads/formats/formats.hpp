@@ -23,7 +23,8 @@ FlatFormat vidur();
 FlatFormat vllm_multiturn();
 
 // Plain CSV or JSON lines with column names that say what they hold; nullopt when input and output
-// lengths are not among the names. Throws ConfigError for a time column without a unit.
-std::optional<FlatFormat> plain(const TraceHead& head, const std::string& file);
+// lengths (that of the output only if `needs_output`) are not among the names. Throws ConfigError
+// for a time column without a unit.
+std::optional<FlatFormat> plain(const TraceHead& head, const std::string& file, bool needs_output);
 
 }  // namespace oomcast::workloads::formats

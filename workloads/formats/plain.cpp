@@ -45,14 +45,14 @@ std::string first_of(const TraceHead& head, const std::array<const char*, kSize>
 
 }  // namespace
 
-std::optional<FlatFormat> plain(const TraceHead& head, const std::string& file) {
+std::optional<FlatFormat> plain(const TraceHead& head, const std::string& file, bool needs_output) {
   FlatFormat format;
   format.name = head.is_json ? "jsonl" : "csv";
   format.about = "plain rows, e.g. arrival_s, input_tokens, output_tokens";
   format.is_json = head.is_json;
   format.input = first_of(head, kInputs);
   format.output = first_of(head, kOutputs);
-  if (format.input.empty() || format.output.empty()) {
+  if (format.input.empty() || (needs_output && format.output.empty())) {
     return std::nullopt;
   }
   for (const char* base : kTimes) {

@@ -37,7 +37,7 @@ struct Case {
   }
   [[nodiscard]] std::unique_ptr<workloads::RequestStream> stream() const {
     workloads::WorkloadOptions workload;
-    workload.synthetic = synthetic;
+    workload.synthetic = {synthetic};
     workload.seed = seed;
     return workloads::make_workload(workload);
   }
@@ -116,7 +116,7 @@ TEST(AllocatorDetail, ADecodeOnPaper) {
   // 128,256 x 2 B, in fp32 4 B, probabilities and noise 4 B each; all are multiples of 512 B.
   const RunRecord record =
       run({.launch = "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 4096",
-           .synthetic = "poisson:rate=1,requests=1,input=fixed(100),output=fixed(12)"});
+           .synthetic = {"poisson:rate=1,requests=1,input=fixed(100),output=fixed(12)"}});
   const RankRecord& rank = record.ranks.at(0);
   const TimelineRow& last = rank.timeline.back();
   EXPECT_EQ(last.device[index_of(Leaf::kRuntimeLogits)], Bytes{128'256 * (2 + 4 + 4 + 4)});
@@ -226,7 +226,7 @@ Case tight(const std::string& settings, const char* kv) {
                 "--max-num-batched-tokens 16384 --max-num-seqs 16 --enforce-eager "
                 "--kv-cache-memory-bytes " +
                 kv,
-      .synthetic = "poisson:rate=20,requests=200,input=uniform(100,16000),output=uniform(2,50)"};
+      .synthetic = {"poisson:rate=20,requests=200,input=uniform(100,16000),output=uniform(2,50)"}};
 }
 constexpr const char* kFits = "65498251264";      // 61.0 GiB
 constexpr const char* kInPieces = "65712999628";  // 61.2 GiB
@@ -277,7 +277,7 @@ TEST(AllocatorDetail, AFailedStartupHasItsHistory) {
   const RunRecord failed =
       run({.launch = "vllm serve Qwen/Qwen3-8B --dtype half",
            .gpu = "T4",
-           .synthetic = "poisson:rate=1,requests=1,input=fixed(100),output=fixed(12)"});
+           .synthetic = {"poisson:rate=1,requests=1,input=fixed(100),output=fixed(12)"}});
   ASSERT_EQ(failed.outcome.kind, OutcomeKind::kStartupOom);
   EXPECT_EQ(failed.ranks.at(0).allocator->history.events.back().event.action,
             allocator::Action::kOom);

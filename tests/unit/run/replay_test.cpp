@@ -22,7 +22,7 @@ Served run(const std::string& flags, const std::string& synthetic, bool step_by_
   input.engine_version = "0.19.0";
   Plan plan = make_plan(resolve_input(input));
   workloads::WorkloadOptions workload;
-  workload.synthetic = synthetic;
+  workload.synthetic = {synthetic};
   workload.seed = seed;
   const auto stream = workloads::make_workload(workload);
   ReplayOptions options;

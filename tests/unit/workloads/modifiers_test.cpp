@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <map>
+#include <set>
+
 #include "tests/unit/workloads/trace_helpers.hpp"
 
 namespace oomcast::workloads {
@@ -68,6 +71,51 @@ TEST(Modifiers, PromptScaleKeepsWhatPromptsShare) {
   }
   auto one = scale_prompts(rows("0,1,1\n"), "0.01");
   EXPECT_EQ(drain(*one)[0].input, Tokens{1});
+}
+
+TEST(Modifiers, OutputsAreDrawnWhereTheTraceHasNone) {
+  const TempFile file("arrival_s,input_tokens\n0,5\n1,6\n2,7\n");
+  EXPECT_THROW(make_workload({.traces = {file.path()}}), ConfigError);
+  const auto lengths = [&](std::uint64_t seed) {
+    auto stream =
+        make_workload({.traces = {file.path()}, .output = "uniform(10,1000)", .seed = seed});
+    std::vector<std::int64_t> out;
+    for (const TraceRequest& request : drain(*stream)) {
+      EXPECT_GE(request.output, Tokens{10});
+      EXPECT_LE(request.output, Tokens{1000});
+      out.push_back(request.output.count());
+    }
+    return out;
+  };
+  EXPECT_EQ(lengths(1), lengths(1));
+  EXPECT_NE(lengths(1), lengths(2));
+  EXPECT_THROW(make_workload({.traces = {file.path()}, .output = "often"}), ConfigError);
+}
+
+// Classes come merged by time, and differ although they are described alike.
+TEST(Modifiers, SyntheticClassesAreMerged) {
+  const std::string alike = "rate=2,requests=20,input=uniform(1,1000),output=5,prefix=8,adapters=2";
+  auto stream = make_workload(
+      {.synthetic = {"poisson:class=a," + alike, "poisson:class=b," + alike}, .seed = 3});
+  std::vector<std::int64_t> of_a;
+  std::vector<std::int64_t> of_b;
+  std::map<std::string, std::uint64_t> prefix_of;
+  SimTime before;
+  for (const TraceRequest& request : drain(*stream)) {
+    EXPECT_LE(before, request.arrival);
+    before = request.arrival;
+    (request.id[0] == 'a' ? of_a : of_b).push_back(request.input.count());
+    prefix_of[request.id[0] + request.adapter] = request.content.front().id;
+  }
+  EXPECT_EQ(of_a.size(), 20U);
+  EXPECT_EQ(of_b.size(), 20U);
+  EXPECT_NE(of_a, of_b);
+  ASSERT_EQ(prefix_of.size(), 4U);  // two adapters of two classes: nothing is shared
+  std::set<std::uint64_t> different;
+  for (const auto& [name, id] : prefix_of) {
+    different.insert(id);
+  }
+  EXPECT_EQ(different.size(), 4U);
 }
 
 TEST(Modifiers, TimeoutIsTheLongestThatClientsWait) {
@@ -142,7 +190,7 @@ TEST(Modifiers, WorkloadPutsTheOptionsTogether) {
       make_workload({.traces = {one.path(), two.path()}, .rate_scale = "2", .requests = 3});
   EXPECT_EQ(arrivals(*stream), (Times{0, 0, 1'000'000'000}));
   EXPECT_THROW(make_workload({.traces = {}}), ConfigError);
-  EXPECT_THROW(make_workload({.traces = {one.path()}, .synthetic = "batch:x"}), ConfigError);
+  EXPECT_THROW(make_workload({.traces = {one.path()}, .synthetic = {"batch:x"}}), ConfigError);
   EXPECT_TRUE(make_workload({.traces = {one.path()}, .closed_loop = 2})->is_closed_loop());
 }
 
