@@ -155,7 +155,7 @@ std::unique_ptr<RequestStream> close_loop(std::unique_ptr<RequestStream> stream,
 // What the options of a replay ask for, put together: traces or a synthetic workload, scaled,
 // merged, limited, in a closed loop.
 struct WorkloadOptions {
-  std::vector<std::string> traces;            // --trace, repeatable
+  std::vector<std::string> traces = {};       // --trace, repeatable
   std::string trace_format = {};              // --trace-format
   std::vector<std::string> synthetic = {};    // --synthetic, repeatable
   std::string output = {};                    // --output; empty: as the traces say
