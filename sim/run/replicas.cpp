@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "sim/run/engine_loop.hpp"
@@ -36,7 +37,15 @@ class Replica {
     awake = true;
   }
 
+  // An engine looks at what came in before it schedules, not while it waits for results.
+  void hear(RequestDesk& desk) {
+    for (const std::int64_t index : std::exchange(given_up, {})) {
+      give_up(*engine_, desk, index, instant(loop_.now()));
+    }
+  }
+
   bool awake = false;
+  std::vector<std::int64_t> given_up;  // not heard of yet; most are with other replicas
 
  private:
   int first_rank_;
@@ -91,9 +100,14 @@ class Replicas {
   void hear_client(FineSpan now) {
     if (desk_.gives_up_next()) {
       const std::int64_t index = desk_.take_hang_up();
-      std::any_of(replicas_.begin(), replicas_.end(), [&](const auto& replica) {
-        return give_up(replica->engine(), desk_, index, instant(now));
-      });
+      for (const auto& replica : replicas_) {
+        if (!replica->engine().idle()) {
+          replica->given_up.push_back(index);
+          if (!replica->awake) {
+            replica->wake(now);  // its queue may move again
+          }
+        }
+      }
       return;
     }
     arrive(now);
@@ -154,6 +168,7 @@ class Replicas {
   }
 
   void schedule(Replica& replica) {
+    replica.hear(desk_);
     if (replica.engine().idle()) {
       replica.sleep();
     } else if (options_.step_by_step || !replica.loop().jump(horizon(replica))) {
@@ -187,6 +202,7 @@ class Replicas {
     FineSpan end = now_;
     for (const auto& replica : replicas_) {
       EngineLoop& loop = replica->loop();
+      replica->hear(desk_);
       if (replica->engine().idle()) {
         replica->sleep();
         continue;

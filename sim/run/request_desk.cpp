@@ -92,12 +92,11 @@ void RequestDesk::close() {
   totals_.makespan = last_finish_ > SimTime{} ? last_finish_ - SimTime{} : Nanos{0};
 }
 
-bool give_up(ServingEngine& engine, RequestDesk& desk, std::int64_t index, SimTime at) {
+void give_up(ServingEngine& engine, RequestDesk& desk, std::int64_t index, SimTime at) {
   const Abort abort = engine.abort(static_cast<RequestId>(index));
   if (abort.output) {
     desk.finish(index, RequestOutcome::kAborted, *abort.output, at);
   }
-  return abort.known;
 }
 
 void DeskListener::admitted(const Admission& admission, SimTime at) {

@@ -72,8 +72,8 @@ class RequestDesk {
   SimTime last_finish_;
 };
 
-// The client of this request hangs up. Whether the engine has it.
-bool give_up(ServingEngine& engine, RequestDesk& desk, std::int64_t index, SimTime at);
+// The client of this request, if the engine has it, hangs up.
+void give_up(ServingEngine& engine, RequestDesk& desk, std::int64_t index, SimTime at);
 
 // Rows of the log from what happens to requests on one engine, whose ids are their rows' indices.
 class DeskListener final : public RoundListener {
