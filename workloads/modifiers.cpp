@@ -276,6 +276,59 @@ ReadSummary MergedStream::summary() const {
   return sum;
 }
 
+class WarmedUp : public RequestStream {
+ public:
+  WarmedUp(std::unique_ptr<RequestStream> warm_up, std::unique_ptr<RequestStream> inner)
+      : warm_up_(std::move(warm_up)), inner_(std::move(inner)) {}
+
+  std::optional<SimTime> next_arrival() override {
+    if (!warm_up_->at_end()) {
+      return warm_up_->next_arrival();
+    }
+    if (unanswered_ > 0) {
+      return std::nullopt;
+    }
+    const auto arrival = inner_->next_arrival();
+    return arrival ? std::optional(*arrival + begin_) : std::nullopt;
+  }
+  void take(TraceRequest& out) override {
+    if (!warm_up_->at_end()) {
+      warm_up_->take(out);
+      out.warm_up = true;
+      ++first_;
+      ++unanswered_;
+      return;
+    }
+    inner_->take(out);
+    out.index += first_;
+    out.arrival = out.arrival + begin_;
+  }
+  bool at_end() override { return warm_up_->at_end() && inner_->at_end(); }
+  void on_finished(std::int64_t index, SimTime now) override {
+    if (index >= first_) {
+      inner_->on_finished(index - first_, SimTime{now.since_start() - begin_});
+      return;
+    }
+    warm_up_->on_finished(index, now);
+    if (--unanswered_ == 0) {
+      begin_ = now - SimTime{};
+    }
+  }
+  [[nodiscard]] bool is_closed_loop() const override { return true; }
+  [[nodiscard]] ReadSummary summary() const override {
+    ReadSummary summary = inner_->summary();
+    summary.notes.push_back(fmt::format("{} requests came before, to warm up", first_));
+    return summary;
+  }
+
+ private:
+  std::unique_ptr<RequestStream> warm_up_;
+  std::unique_ptr<RequestStream> inner_;
+  std::int64_t first_ = 0;  // index of the first request after them
+  std::int64_t unanswered_ = 0;
+  Nanos begin_;
+};
+
 // A client takes its next request as soon as the last one was answered, so that who asks what does
 // not depend on when anyone looks.
 class ClosedLoop : public RequestStream {
@@ -378,6 +431,11 @@ std::unique_ptr<RequestStream> limit_patience(std::unique_ptr<RequestStream> str
 std::unique_ptr<RequestStream> draw_outputs(std::unique_ptr<RequestStream> stream,
                                             const std::string& distribution, std::uint64_t seed) {
   return std::make_unique<DrawnOutputs>(std::move(stream), distribution, seed);
+}
+
+std::unique_ptr<RequestStream> warmed_up(std::unique_ptr<RequestStream> warm_up,
+                                         std::unique_ptr<RequestStream> stream) {
+  return std::make_unique<WarmedUp>(std::move(warm_up), std::move(stream));
 }
 
 std::unique_ptr<RequestStream> merge_streams(std::vector<std::unique_ptr<RequestStream>> streams) {

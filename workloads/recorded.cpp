@@ -31,6 +31,7 @@ RecordedWorkload::RecordedWorkload(WorkloadOptions options) : options_(std::move
   plain.rate_scale.clear();
   plain.prompt_scale.clear();
   plain.timeout.clear();
+  plain.warm_up.clear();
   plain.closed_loop.reset();
   const auto stream = make_workload(plain);
   if (stream->is_closed_loop()) {

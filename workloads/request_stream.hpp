@@ -36,6 +36,7 @@ struct TraceRequest {
   // The client gives up so long after it asked; absent: it waits for its answer.
   std::optional<Nanos> patience;
   std::int64_t priority = 0;  // smaller is earlier, as in vLLM
+  bool warm_up = false;       // only fills caches: no row, not in the totals
   std::string adapter;        // LoRA adapter or model asked for; may be empty
 
   friend bool operator==(const TraceRequest&, const TraceRequest&) = default;
@@ -145,6 +146,9 @@ std::unique_ptr<RequestStream> limit_patience(std::unique_ptr<RequestStream> str
 // ConfigError for none.
 std::unique_ptr<RequestStream> draw_outputs(std::unique_ptr<RequestStream> stream,
                                             const std::string& distribution, std::uint64_t seed);
+// The requests of `warm_up` first, marked so; the stream begins once all of them are answered.
+std::unique_ptr<RequestStream> warmed_up(std::unique_ptr<RequestStream> warm_up,
+                                         std::unique_ptr<RequestStream> stream);
 // Several streams as one, by arrival; ties in the order given. Indices are given anew.
 std::unique_ptr<RequestStream> merge_streams(std::vector<std::unique_ptr<RequestStream>> streams);
 // `clients` clients that take requests in order; each sends its next one `think` after its last was
@@ -158,6 +162,7 @@ struct WorkloadOptions {
   std::vector<std::string> traces = {};       // --trace, repeatable
   std::string trace_format = {};              // --trace-format
   std::vector<std::string> synthetic = {};    // --synthetic, repeatable
+  std::string warm_up = {};                   // --warm-up; empty: none
   std::string output = {};                    // --output; empty: as the traces say
   std::string prompt_scale = {};              // --prompt-scale; empty: 1
   std::string rate_scale = {};                // --rate-scale; empty: 1

@@ -12,7 +12,8 @@ std::unique_ptr<RequestStream> make_workload(const WorkloadOptions& options) {
     throw ConfigError(
         Problem{"command line", "", "neither", "--trace FILE or --synthetic SPEC", ""});
   }
-  const auto pipes = std::count(options.traces.begin(), options.traces.end(), "-");
+  const auto pipes = std::count(options.traces.begin(), options.traces.end(), "-") +
+                     (options.warm_up == "-" ? 1 : 0);
   if (pipes > 1) {
     throw ConfigError(
         Problem{"command line", "--trace", "- twice", "standard input at most once", ""});
@@ -58,6 +59,10 @@ std::unique_ptr<RequestStream> with_options(std::unique_ptr<RequestStream> strea
   }
   if (options.closed_loop && !stream->is_closed_loop()) {
     stream = close_loop(std::move(stream), *options.closed_loop, Nanos{});
+  }
+  if (!options.warm_up.empty()) {
+    stream =
+        warmed_up(open_trace(options.warm_up, {.format = options.trace_format}), std::move(stream));
   }
   return stream;
 }

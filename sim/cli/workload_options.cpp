@@ -17,6 +17,8 @@ po::options_description workload_options() {
       "classes of requests, merged by time)")(
       "output", text("LENGTHS")->default_value("", ""),
       "draw the output lengths of traces, e.g. lognormal(200,0.8)")(
+      "warm-up", text("FILE")->default_value("", ""),
+      "a trace that runs before, to fill the prefix cache; it is not counted")(
       "requests", count(), "stop after this many requests")(
       "rate-scale", text("X")->default_value("", ""), "arrivals this many times as fast")(
       "prompt-scale", text("X")->default_value("", ""),
@@ -36,6 +38,7 @@ workloads::WorkloadOptions workload_choices(const po::variables_map& values) {
   if (values.count("synthetic") != 0) {
     input.synthetic = values["synthetic"].as<std::vector<std::string>>();
   }
+  input.warm_up = values["warm-up"].as<std::string>();
   input.output = values["output"].as<std::string>();
   if (values.count("requests") != 0) {
     input.requests = values["requests"].as<std::int64_t>();

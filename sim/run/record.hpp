@@ -43,6 +43,7 @@ struct RequestRow {
   Tokens output;
   Tokens cached;
   std::int64_t preemptions = 0;
+  bool warm_up = false;  // not handed on, not counted
   RequestOutcome outcome = RequestOutcome::kNotAdmitted;
 };
 

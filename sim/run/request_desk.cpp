@@ -24,6 +24,10 @@ const workloads::TraceRequest& RequestDesk::take() {
   row.arrival = request_.arrival;
   row.input = request_.input;
   row.output = request_.output;
+  row.warm_up = request_.warm_up;
+  if (!request_.warm_up && !began_) {
+    began_ = request_.arrival;
+  }
   if (request_.patience) {
     hang_ups_.push({since_start(request_.arrival + *request_.patience), request_.index});
   }
@@ -89,7 +93,8 @@ void RequestDesk::close() {
   while (stream_.next_arrival()) {
     log_.close(take().index);
   }
-  totals_.makespan = last_finish_ > SimTime{} ? last_finish_ - SimTime{} : Nanos{0};
+  const SimTime began = began_.value_or(SimTime{});
+  totals_.makespan = last_finish_ > began ? last_finish_ - began : Nanos{0};
 }
 
 void give_up(ServingEngine& engine, RequestDesk& desk, std::int64_t index, SimTime at) {

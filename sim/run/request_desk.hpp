@@ -69,6 +69,7 @@ class RequestDesk {
   // What the stream said, until something can change it.
   mutable std::optional<std::optional<FineSpan>> next_arrival_;
   std::int64_t offered_ = 0;
+  std::optional<SimTime> began_;  // the first request that counts
   SimTime last_finish_;
 };
 

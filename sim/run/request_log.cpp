@@ -59,6 +59,11 @@ void RequestLog::close_all() {
 
 void RequestLog::hand_on() {
   const RequestRow& row = entries_.front().row;
+  if (row.warm_up) {
+    entries_.pop_front();
+    ++first_;
+    return;
+  }
   ++totals_->requests;
   const auto nanos = [](SimTime at) { return at.since_start().count(); };
   switch (row.outcome) {

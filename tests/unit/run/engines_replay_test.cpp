@@ -168,6 +168,20 @@ TEST(Replays, ClientsThatGiveUp) {
   }
 }
 
+// What came before to warm up leaves its prefix, and neither rows nor totals.
+TEST(Replays, AWarmUpFillsThePrefixCache) {
+  for (const std::string& line : {kSglang, kTrtllm}) {
+    SCOPED_TRACE(line);
+    std::vector<TraceRequest> turns = two_turns();
+    turns[0].warm_up = true;
+    const Served served = run(line, turns);
+    ASSERT_EQ(served.rows.size(), 1U);
+    EXPECT_GE(served.rows[0].cached, Tokens{96});  // of 128, in whole blocks
+    EXPECT_EQ(served.record.totals.requests, 1);
+    EXPECT_LT(served.record.totals.makespan, kSecond * 10);
+  }
+}
+
 TEST(Replicas, EachHasItsOwnSchedulerAndPool) {
   const std::string line = "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 4096 ";
   const std::vector<TraceRequest> both = {request(0, 1000, 20), request(0, 1000, 20)};

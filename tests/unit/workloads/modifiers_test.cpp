@@ -92,6 +92,30 @@ TEST(Modifiers, OutputsAreDrawnWhereTheTraceHasNone) {
   EXPECT_THROW(make_workload({.traces = {file.path()}, .output = "often"}), ConfigError);
 }
 
+TEST(Modifiers, TheWorkloadBeginsOnceTheWarmUpIsAnswered) {
+  auto stream = warmed_up(rows("0,1,1\n5,2,1\n"), rows("0,3,1\n1,4,1\n"));
+  TraceRequest request;
+  for (std::int64_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(stream->next_arrival(), SimTime{Nanos{5 * i}});
+    stream->take(request);
+    EXPECT_TRUE(request.warm_up);
+    EXPECT_EQ(request.index, i);
+  }
+  EXPECT_FALSE(stream->next_arrival());
+  stream->on_finished(1, SimTime{Nanos{7}});
+  EXPECT_FALSE(stream->next_arrival());
+  EXPECT_FALSE(stream->at_end());
+  stream->on_finished(0, SimTime{Nanos{9}});
+  for (std::int64_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(stream->next_arrival(), SimTime{Nanos{9 + i}});
+    stream->take(request);
+    EXPECT_FALSE(request.warm_up);
+    EXPECT_EQ(request.index, 2 + i);
+    EXPECT_EQ(request.arrival, SimTime{Nanos{9 + i}});
+  }
+  EXPECT_TRUE(stream->at_end());
+}
+
 // Classes come merged by time, and differ although they are described alike.
 TEST(Modifiers, SyntheticClassesAreMerged) {
   const std::string alike = "rate=2,requests=20,input=uniform(1,1000),output=5,prefix=8,adapters=2";
