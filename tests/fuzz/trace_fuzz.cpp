@@ -2,6 +2,7 @@
 // go back and whose lengths are positive, or ConfigError.
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "sim/core/error.hpp"
 #include "workloads/request_stream.hpp"
@@ -48,7 +49,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         drain(*workloads::make_synthetic(bytes, 1));
       }
     } else {
-      drain(*workloads::read_trace(bytes, "trace"));
+      auto stream = workloads::read_trace(bytes, "trace");
+      if (data[0] == 'p') {
+        stream =
+            workloads::limit_patience(workloads::scale_prompts(std::move(stream), "1.37"), "9");
+      }
+      drain(*stream);
     }
   } catch (const ConfigError&) {
     return 0;
