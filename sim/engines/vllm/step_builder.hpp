@@ -295,6 +295,7 @@ class StepBuilder {
   std::vector<TensorId> piece_inputs_;
   std::vector<TensorId> received_;
   std::vector<TensorId> normed_copies_;
+  bool piece_has_mlp_ = false;  // the piece under way, between two attentions
 };
 
 }  // namespace oomcast::vllm

@@ -272,12 +272,15 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
   if (!embeds) {  // with the embedding it is one kernel that has one shape only
     make_timing_buffer({normed_input, *residual});
   }
-  // A buffer that is free by then and as large is taken again. What came from the stage before is
-  // a graph's input and stays as it is.
+  // A buffer that is free by then and as large is taken again, where that does not raise the
+  // piece's peak as the compiler estimates it: before PyTorch 2.14 only beside an MLP's products
+  // (_inductor/codegen/wrapper.py should_reuse_buffer). What came from the stage before is a
+  // graph's input and stays as it is.
+  const bool takes_again = sum_first || (!embeds && piece_has_mlp_);
   const bool received = !received_.empty() && *hidden_ == received_.front();
   const bool alike = out_width == model_.hidden;
   Variable out(graph_);
-  if (alike && !embeds && !received && !mla) {
+  if (alike && !embeds && !received && !mla && takes_again) {
     out = graph_.view(op("attention output", {*hidden_}), *hidden_, "attention output");
   }
   hidden_.drop();
@@ -304,7 +307,9 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
   if (!mla && !recurrent) {
     const OpId rotate = op("rotary embedding", {*inputs});
     rotated_k = graph_.make(rotate, per_token("rotated k", "T x kv x b", key));
-    rotated_q = query == model_.hidden && (!embeds || sum_first)
+    // As many keys as queries are one kernel's work, next to what frees the normed input.
+    const bool together = attention.heads == attention.kv_heads;
+    rotated_q = query == model_.hidden && (takes_again || together)
                     ? graph_.view(rotate, normed_input, "rotated q")
                     : graph_.make(rotate, per_token("rotated q", "T x q x b", query));
     make_timing_buffer({*inputs, *rotated_q, *rotated_k});
@@ -343,6 +348,7 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
     }
   }
   make_timing_buffer({normed_again, *sum});
+  piece_has_mlp_ = layer.ffn.kind != models::FfnKind::kMoe;
   hidden_ = ffn(layer, normed_again);
   residual_ = *sum;
   piece_inputs_.push_back(*out);
