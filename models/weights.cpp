@@ -268,6 +268,7 @@ class RankBuilder {
       if (converted) {
         made.created = part.suffix == kZeros ? bytes_of(DType::kInt4, part.elements) : made.bytes;
       }
+      made.experts = shape.experts;
       push(made);
     }
     if (tensor.copied_in_16_bits) {
@@ -692,6 +693,7 @@ RankWeights weights_on_rank(const ModelSpec& spec, const ShardPlan& plan) {
   }
   RankWeights weights = rank.take();
   weights.converts_awq_in_place = plan.converts_awq_in_place;
+  weights.repacks_fp4 = plan.repacks_fp4;
   if (plan.makes_tied_head && spec.tie_word_embeddings && on_stage(Place::kLastStage, plan)) {
     const auto embedding =
         std::find_if(weights.tensors.begin(), weights.tensors.end(), [](const TensorBytes& tensor) {

@@ -803,6 +803,7 @@ models::ShardPlan Deployment::shard(int stage) const {
       launch.version >= kConvertsAwq && model->quantization && model->quantization->method == "awq";
   constexpr Version kConvertsInPlace{0, 33, 0};
   plan.converts_awq_in_place = launch.version >= kConvertsInPlace;
+  plan.repacks_fp4 = repacks_fp4(*this);
   constexpr Version kMakesTiedHead{0, 28, 0};
   plan.makes_tied_head = launch.version >= kMakesTiedHead;
   plan.flashinfer_ropes = rules.flashinfer_ropes && enforce_eager;

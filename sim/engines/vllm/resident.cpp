@@ -91,6 +91,16 @@ models::Fp4Experts fp4_experts(const Deployment& deployment) {
   return out;
 }
 
+bool repacks_fp4(const Deployment& deployment) {
+  constexpr Version kFactorSearched{0, 19, 0};  // as the order of the calls is known from there
+  constexpr Version kOtherKernels{0, 25, 0};    // for experts (oracle/nvfp4.py)
+  const auto& quantization = deployment.model->quantization;
+  const Version& version = deployment.launch.version;
+  return quantization && quantization->method != "mxfp4" && quantization->weight_float &&
+         quantization->weight_bits == 4 && deployment.gpu.compute_major < 10 &&
+         version >= kFactorSearched && version < kOtherKernels;
+}
+
 kernels::ExpertKernel expert_kernel(const Deployment& deployment) {
   using kernels::ExpertKernel;
   const auto& quantization = deployment.model->quantization;
