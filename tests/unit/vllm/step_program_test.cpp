@@ -260,6 +260,22 @@ TEST(Resident, SamplingStatesOfTheSecondRunner) {
   EXPECT_EQ(bytes(deployment(line, "0.33.0")),
             Bytes{2 * 25'739'264 + 823'656'448 + 4 * 4'194'304 + 2 * 524'288 + 528'384 + 4096});
   EXPECT_EQ(bytes(deployment(line, "0.19.0")), Bytes{}) << "the first runner has none";
+  // Grammars have a row for each draft too; n-grams are looked for on the card (recorded:
+  // 113017856 B more with 4 drafts of Qwen3-0.6B and 1024 x 8192 tokens).
+  const std::string drafts =
+      R"( --max-model-len 8192 --speculative-config '{"method":"ngram","num_speculative_tokens":4}')";
+  const Deployment plain = deployment(line + " --max-model-len 8192", "0.33.0");
+  const Deployment drafting = deployment(line + drafts, "0.33.0");
+  ASSERT_TRUE(drafting.runner_v2);
+  EXPECT_EQ(bytes(drafting) - bytes(plain), Bytes{4 * (25'739'264 + 4096)});
+  const auto buffers = [](const Deployment& of) {
+    Bytes sum;
+    for (const opgraph::LiveTensor& buffer : runner_buffers(of, {})) {
+      sum += buffer.bytes;
+    }
+    return sum;
+  };
+  EXPECT_EQ(buffers(drafting) - buffers(plain), Bytes{1024 * 8192 * 4});
 }
 
 // 32 heads of 128 x 128 in fp32 are 2 MiB: a state each block of 8192 tokens, three of
