@@ -201,7 +201,8 @@ class RankBuilder {
       const std::int64_t elements = (Bytes{lora.slots} * lora.rank * width).count();
       push({name, suffix, -1, WeightLeaf::kWeights, lora.dtype, bytes_of(lora.dtype, elements)});
     };
-    if (first) {
+    const bool again = last && lora.tied_embedding_twice && spec_.tie_word_embeddings;
+    for (int made = 0; made < (first ? 1 : 0) + (again ? 1 : 0); ++made) {
       slots("embed_tokens.weight", ".lora_a", spec_.vocabulary);
       slots("embed_tokens.weight", ".lora_b", spec_.hidden);
     }

@@ -51,6 +51,7 @@ struct LoraSlots {
   DType dtype = DType::kBFloat16;
   bool fully_sharded = false;  // the side that tensor parallelism leaves whole is divided by rank
   bool embeddings = false;
+  bool tied_embedding_twice = false;  // where the head is the same module under another name
 };
 
 // How an engine keeps the indexer of sparse attention (DeepSeek V3.2, GLM-5).

@@ -829,6 +829,7 @@ models::ShardPlan Deployment::shard(int stage) const {
     lora.dtype = models::parse_dtype(launch.text("lora-dtype").value_or("auto")).value_or(dtype);
     lora.fully_sharded = launch.on("fully-sharded-loras");
     lora.embeddings = adapts_embeddings(model->family, launch.version);
+    lora.tied_embedding_twice = adapts_tied_embedding_twice(model->family, launch.version);
     plan.lora = lora;
   }
   plan.transformers_backend =

@@ -330,8 +330,15 @@ std::vector<opgraph::LiveTensor> runner_buffers(const Deployment& deployment, St
   }
   if (deployment.speculation && deployment.speculation->method != SpecDecode::Method::kNgram &&
       role.last) {
+    // The first runner's drafter has a buffer of embeddings too, whatever it is fed with
+    // (spec_decode/eagle.py).
+    constexpr Version kEmbeddings{0, 10, 2};
+    const bool embeddings = !deployment.runner_v2 && deployment.launch.version >= kEmbeddings;
     buffers.add("drafter's inputs and hidden states", "T x (4 + 8 + H x b)",
                 detail::checked_mul(tokens, 12 + hidden * b));
+    if (embeddings) {
+      buffers.add("drafter's inputs_embeds", "T x H x b", detail::checked_mul(tokens, hidden) * b);
+    }
   }
   if (!deployment.runner_v2) {
     buffers.add("inputs_embeds", "T x H x b", detail::checked_mul(tokens, hidden) * b);

@@ -92,7 +92,9 @@ void StepBuilder::finish_forward() {
   } else {
     Variable sum(graph_);
     if (!residual_.empty()) {
-      sum = graph_.make(norm, per_token("residual", "T x H x b", model_.hidden));
+      sum = graph_.make(norm, compiled() && style_.residual == Residual::kSandwich
+                                  ? sum_in_fp32()
+                                  : per_token("residual", "T x H x b", model_.hidden));
     }
     hidden_ = graph_.make(norm, per_token("hidden states", "T x H x b", model_.hidden));
   }
@@ -252,8 +254,7 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
     residual = graph_.view(first_norm, *hidden_, "residual");
   } else {
     if (style_.residual == Residual::kSandwich) {
-      graph_.make(first_norm, per_token_bytes("sum in fp32", "T x H x 4", Bytes{4} * model_.hidden,
-                                              Leaf::kRuntimeIntermediates));
+      graph_.make(first_norm, sum_in_fp32());
     }
     if (!normed_copies_.empty()) {
       residual = graph_.view(first_norm, normed_copies_.back(), "residual");

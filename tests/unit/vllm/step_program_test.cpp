@@ -92,6 +92,23 @@ TEST(StepProgram, BuffersAreTakenAgainBesideAnMlp) {
   EXPECT_EQ(together[0], 0);
 }
 
+// Gemma's last norm adds in fp32 as those before it do, and keeps no sum (recorded: else Gemma 3's
+// first compiled run keeps 1.25 GiB more in one block's segment).
+TEST(StepProgram, CompiledSandwichesAddInFp32ToTheEnd) {
+  const Deployment gemma = deployment("google/gemma-3-27b-it");
+  const opgraph::Program program(
+      step_graph(gemma, 0, {.execution = Execution::kCompiled, .sampling = Sampling::kNone}));
+  const opgraph::StepShape shape{8192, 1, 0};
+  const auto last =
+      program.peak_among(shape, [](const auto& op) { return op.name == "final norm"; });
+  ASSERT_TRUE(last);
+  Bytes sum;
+  for (const opgraph::LiveTensor& tensor : program.live_set(last->op, shape).tensors) {
+    sum += tensor.name == "sum in fp32" ? tensor.bytes : Bytes{0};
+  }
+  EXPECT_EQ(sum, Bytes{8192LL * 5376 * 4});
+}
+
 // u = R x V x 4: logits 0.5, fp32 1, probabilities 1, noise 1; T x H and 2 x R x H of hidden
 // states; the Triton buffer 132 x V x 4; cuBLAS 32 MiB.
 TEST(StepProgram, SamplerOfTheFirstRunner) {
@@ -102,6 +119,30 @@ TEST(StepProgram, SamplerOfTheFirstRunner) {
       program.peak({8192, 1024, 1024}).bytes,
       Bytes{unit * 7 / 2 + std::int64_t{132} * 128256 * 4 + 8192 * 4096 * 2 + 2 * 1024 * 4096 * 2} +
           kMiB * 32);
+}
+
+// With drafts the first runner checks one a row besides: 7.5 u (logits of both 1, those after
+// drafts 0.5, their copy 1, the drafts' fp32 1, a copy of it 1, probabilities 1, noise 1, its
+// inverse 1), less where copy and inverse are not made; recorded with 0.19 for 8 layers of
+// Qwen3.5-4B: 3.87 GiB more.
+TEST(StepProgram, DraftsAreCheckedInTheFirstRunnersProfile) {
+  const auto units = [](const std::string& version, bool drafts) {
+    const Deployment of = deployment(
+        std::string("meta-llama/Llama-3.1-8B-Instruct --enforce-eager") +
+            (drafts ? R"( --speculative-config '{"method":"ngram","num_speculative_tokens":4}')"
+                    : ""),
+        version);
+    const opgraph::Program program(step_graph(of, 0, profile_kind(of, {})));
+    Bytes sum;
+    const opgraph::StepShape shape{1024, 1024, 1024};
+    for (const opgraph::LiveTensor& tensor :
+         program.live_set(program.peak(shape).op, shape).tensors) {
+      sum += tensor.leaf == Leaf::kRuntimeLogits ? tensor.bytes : Bytes{0};
+    }
+    return static_cast<double>(sum.count()) / (1024.0 * 128256 * 4);
+  };
+  EXPECT_DOUBLE_EQ(units("0.19.0", false), 3.5);
+  EXPECT_DOUBLE_EQ(units("0.19.0", true), 7.5);
 }
 
 // 128 experts of 768 x 2048, 8 a token, in 16 bits: on B200 trtllm-gen's call holds I for each of
@@ -276,6 +317,12 @@ TEST(Resident, SamplingStatesOfTheSecondRunner) {
     return sum;
   };
   EXPECT_EQ(buffers(drafting) - buffers(plain), Bytes{1024 * 8192 * 4});
+  // A drafter of the first runner: ids, positions, hidden states and embeddings (recorded with
+  // 0.19: two of 41943040 B for Qwen3.5-4B and 8192 tokens).
+  const std::string mtp = R"( --speculative-config '{"method":"mtp","num_speculative_tokens":2}')";
+  const std::string model = "Qwen/Qwen3.5-4B --enforce-eager --max-num-batched-tokens 8192";
+  EXPECT_EQ(buffers(deployment(model + mtp, "0.19.0")) - buffers(deployment(model, "0.19.0")),
+            Bytes{8192 * 12 + 2 * 41'943'040});
 }
 
 // 32 heads of 128 x 128 in fp32 are 2 MiB: a state each block of 8192 tokens, three of
