@@ -35,7 +35,9 @@ void StepBuilder::first_hidden() {
     return;
   }
   if (role_.first) {
-    hidden_ = apply("embedding", {}, per_token("embeddings", "T x H x b", model_.hidden));
+    // Each rank looks up its part of the vocabulary.
+    hidden_ = reduced("embeddings, reduced",
+                      apply("embedding", {}, per_token("embeddings", "T x H x b", model_.hidden)));
     if (!compiled() && style_.residual == Residual::kNamed) {
       embeddings_ = *hidden_;
     }

@@ -92,6 +92,27 @@ TEST(StepProgram, BuffersAreTakenAgainBesideAnMlp) {
   EXPECT_EQ(together[0], 0);
 }
 
+// Recorded on one of two ranks of Qwen3-0.6B: the rank's part of the embedding goes once it is
+// summed, the activation before the MLP's sum is made.
+TEST(StepProgram, SumsOverRanksFollowWhatTheyFree) {
+  const opgraph::Program program(
+      step_graph(deployment("Qwen/Qwen3-8B -tp 2"), 0,
+                 {.execution = Execution::kCompiled, .sampling = Sampling::kNone}));
+  const opgraph::StepShape shape{8192, 1, 0};
+  const auto beside = [&](const std::string& scope) {
+    const auto sum = program.peak_among(
+        shape, [&](const auto& op) { return op.name == "all_reduce" && op.scope == scope; });
+    std::map<std::string, int> alive;
+    for (const opgraph::LiveTensor& tensor : program.live_set(sum->op, shape).tensors) {
+      ++alive[tensor.name];
+    }
+    return alive;
+  };
+  auto embedding = beside("embedding");
+  EXPECT_EQ(embedding["embeddings"] + embedding["embeddings, reduced"], 2);
+  EXPECT_EQ(beside("layer 0")["activation output"], 0);
+}
+
 // Gemma's last norm adds in fp32 as those before it do, and keeps no sum (recorded: else Gemma 3's
 // first compiled run keeps 1.25 GiB more in one block's segment).
 TEST(StepProgram, CompiledSandwichesAddInFp32ToTheEnd) {
