@@ -1,6 +1,7 @@
 #include "models/load.hpp"
 
 #include "models/fp4_conversion.hpp"
+#include "models/fp4_repacking.hpp"
 
 namespace oomcast::models {
 namespace {
@@ -239,6 +240,8 @@ std::vector<LoadCall> load_sequence(const RankWeights& weights) {
   Sequence calls;
   KernelLayouts layouts(calls, weights);
   AwqConversion awq(calls, weights.converts_awq_in_place);
+  Fp4Repacking<Sequence> repacking(calls);
+  std::string_view repacked;          // the linear under way
   std::vector<std::uint32_t> moving;  // to the host, with the layer's end
   int layer = -1;
   const auto end_layer = [&] {
@@ -261,6 +264,10 @@ std::vector<LoadCall> load_sequence(const RankWeights& weights) {
       awq.created(tensor);
     } else if (tensor.created) {
       layouts.created(tensor);
+    } else if (weights.repacks_fp4 && (tensor.dtype == DType::kFloat4 ||
+                                       (!tensor.suffix.empty() && tensor.name == repacked))) {
+      repacked = tensor.name;
+      repacking.created(tensor);
     } else {
       calls.allocate(tensor.bytes, tensor.leaf);
     }
@@ -272,6 +279,7 @@ std::vector<LoadCall> load_sequence(const RankWeights& weights) {
   const std::size_t made = calls.size();
   layouts.make();
   awq.convert();
+  repacking.convert();
   std::vector<LoadCall> all = calls.take();
   if (made < all.size()) {
     all[made].begins_conversion = true;

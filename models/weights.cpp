@@ -201,7 +201,8 @@ class RankBuilder {
       const std::int64_t elements = (Bytes{lora.slots} * lora.rank * width).count();
       push({name, suffix, -1, WeightLeaf::kWeights, lora.dtype, bytes_of(lora.dtype, elements)});
     };
-    if (first) {
+    const bool again = last && lora.tied_embedding_twice && spec_.tie_word_embeddings;
+    for (int made = 0; made < (first ? 1 : 0) + (again ? 1 : 0); ++made) {
       slots("embed_tokens.weight", ".lora_a", spec_.vocabulary);
       slots("embed_tokens.weight", ".lora_b", spec_.hidden);
     }
@@ -268,6 +269,7 @@ class RankBuilder {
       if (converted) {
         made.created = part.suffix == kZeros ? bytes_of(DType::kInt4, part.elements) : made.bytes;
       }
+      made.experts = shape.experts;
       push(made);
     }
     if (tensor.copied_in_16_bits) {
@@ -692,6 +694,7 @@ RankWeights weights_on_rank(const ModelSpec& spec, const ShardPlan& plan) {
   }
   RankWeights weights = rank.take();
   weights.converts_awq_in_place = plan.converts_awq_in_place;
+  weights.repacks_fp4 = plan.repacks_fp4;
   if (plan.makes_tied_head && spec.tie_word_embeddings && on_stage(Place::kLastStage, plan)) {
     const auto embedding =
         std::find_if(weights.tensors.begin(), weights.tensors.end(), [](const TensorBytes& tensor) {

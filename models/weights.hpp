@@ -51,6 +51,7 @@ struct LoraSlots {
   DType dtype = DType::kBFloat16;
   bool fully_sharded = false;  // the side that tensor parallelism leaves whole is divided by rank
   bool embeddings = false;
+  bool tied_embedding_twice = false;  // where the head is the same module under another name
 };
 
 // How an engine keeps the indexer of sparse attention (DeepSeek V3.2, GLM-5).
@@ -89,6 +90,8 @@ struct ShardPlan {
   // 0.19, awq_marlin.py _convert_awq_to_standard_format).
   bool converts_awq = false;
   bool converts_awq_in_place = false;  // what it packs anew takes the kernel's layout (vLLM 0.33)
+  // NVFP4 weights are laid out for Marlin on the card (vLLM, marlin_utils_fp4.py).
+  bool repacks_fp4 = false;
   // A tied head is made like another and dropped for the embedding (vLLM from 0.28, model files).
   bool makes_tied_head = false;
   Fp4Experts fp4_experts = {};
@@ -152,7 +155,8 @@ struct TensorBytes {
   // A kernel's own layout replaces the tensor after loading (MXFP4 experts, converted AWQ): its
   // size until then; 0: made only then.
   std::optional<Bytes> created = std::nullopt;
-  bool on_host = false;  // moved there once its layer is made
+  bool on_host = false;      // moved there once its layer is made
+  std::int64_t experts = 1;  // of a quantised tensor: as many alike, one behind the other
   // Scales of MXFP4 experts, rearranged: with whole tiles along the summed dimension, before the
   // rows are padded too.
   Bytes whole_tiles = {};
@@ -168,6 +172,7 @@ struct RankWeights {
   Bytes on_host;
   std::optional<Fp4Experts::Swizzle> swizzle;  // how `created` experts become what they are
   bool converts_awq_in_place = false;
+  bool repacks_fp4 = false;
   Bytes dropped_head;  // made after the rest, replaced by the embedding
 
   [[nodiscard]] Bytes total() const { return weights + scales + buffers; }

@@ -190,9 +190,12 @@ void add_llama4_vision(const Config& /*config*/, const Config& tower, ModelSpec&
   writer.norm("layernorm_post.weight", "layernorm_post.bias", layers.width);
   write_layers(writer, layers);
   writer.begin(1);
-  writer.table("vision_adapter.mlp.fc1.weight", projected, layers.ffn);
-  writer.table("vision_adapter.mlp.fc2.weight", adapted, projected);
-  writer.table("multi_modal_projector.linear_1.weight", spec.hidden, out);
+  // Divided as MLPs are; the projector's output is gathered (vLLM mllama4.py).
+  const Extent inner{projected, 1, Split::kWhereItDivides};
+  writer.linear("vision_adapter.mlp.fc1.weight", {}, {inner}, {.size = layers.ffn});
+  writer.linear("vision_adapter.mlp.fc2.weight", {}, {{.size = adapted}}, inner);
+  writer.linear("multi_modal_projector.linear_1.weight", {},
+                {{spec.hidden, 1, Split::kWhereItDivides}}, {.size = out});
   spec.towers.push_back(writer.take());
   // The largest image: max_patches tiles (preprocessor_config.json: 16) beside the whole of it at
   // one tile's size; a token is pixel_shuffle_ratio, a half, of a patch in both directions.

@@ -804,6 +804,7 @@ models::ShardPlan Deployment::shard(int stage) const {
       launch.version >= kConvertsAwq && model->quantization && model->quantization->method == "awq";
   constexpr Version kConvertsInPlace{0, 33, 0};
   plan.converts_awq_in_place = launch.version >= kConvertsInPlace;
+  plan.repacks_fp4 = repacks_fp4(*this);
   constexpr Version kMakesTiedHead{0, 28, 0};
   plan.makes_tied_head = launch.version >= kMakesTiedHead;
   plan.flashinfer_ropes = rules.flashinfer_ropes && enforce_eager;
@@ -829,6 +830,7 @@ models::ShardPlan Deployment::shard(int stage) const {
     lora.dtype = models::parse_dtype(launch.text("lora-dtype").value_or("auto")).value_or(dtype);
     lora.fully_sharded = launch.on("fully-sharded-loras");
     lora.embeddings = adapts_embeddings(model->family, launch.version);
+    lora.tied_embedding_twice = adapts_tied_embedding_twice(model->family, launch.version);
     plan.lora = lora;
   }
   plan.transformers_backend =

@@ -74,4 +74,9 @@ bool adapts_embeddings(std::string_view family, const Version& version) {
   return since && version >= *since;
 }
 
+bool adapts_tied_embedding_twice(std::string_view family, const Version& version) {
+  const auto until = version_at(known("lora_same_module"), family);
+  return until && version < *until;
+}
+
 }  // namespace oomcast::vllm

@@ -16,5 +16,7 @@ void check_known(const launch::Launch& launch, const models::ModelSpec& model, P
 
 // Whether adapters get slots beside the embedding and the head of such models.
 bool adapts_embeddings(std::string_view family, const Version& version);
+// Whether the embedding gets them once more where the head is tied to it.
+bool adapts_tied_embedding_twice(std::string_view family, const Version& version);
 
 }  // namespace oomcast::vllm

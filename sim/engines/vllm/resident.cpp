@@ -91,6 +91,16 @@ models::Fp4Experts fp4_experts(const Deployment& deployment) {
   return out;
 }
 
+bool repacks_fp4(const Deployment& deployment) {
+  constexpr Version kFactorSearched{0, 19, 0};  // as the order of the calls is known from there
+  constexpr Version kOtherKernels{0, 25, 0};    // for experts (oracle/nvfp4.py)
+  const auto& quantization = deployment.model->quantization;
+  const Version& version = deployment.launch.version;
+  return quantization && quantization->method != "mxfp4" && quantization->weight_float &&
+         quantization->weight_bits == 4 && deployment.gpu.compute_major < 10 &&
+         version >= kFactorSearched && version < kOtherKernels;
+}
+
 kernels::ExpertKernel expert_kernel(const Deployment& deployment) {
   using kernels::ExpertKernel;
   const auto& quantization = deployment.model->quantization;
@@ -307,6 +317,11 @@ std::vector<opgraph::LiveTensor> runner_buffers(const Deployment& deployment, St
   Buffers buffers;
   if (deployment.runner_v2) {
     buffers.add("input_ids, positions", "T x (4 + 8)", tokens * 12);
+    if (deployment.speculation && deployment.speculation->name.rfind("ngram", 0) == 0) {
+      // Else pinned in host memory (gpu/states.py).
+      buffers.add("all tokens, which drafts are looked for in", "N x L x 4",
+                  detail::checked_mul(seqs * 4, deployment.max_model_len.count()));
+    }
     buffers.add("last tokens, query starts, lengths", "N x (8 + 4 + 7 x 4)", seqs * 40);
   } else {
     buffers.add("input_ids, positions, request indices, places, which are tokens",
@@ -315,8 +330,15 @@ std::vector<opgraph::LiveTensor> runner_buffers(const Deployment& deployment, St
   }
   if (deployment.speculation && deployment.speculation->method != SpecDecode::Method::kNgram &&
       role.last) {
+    // The first runner's drafter has a buffer of embeddings too, whatever it is fed with
+    // (spec_decode/eagle.py).
+    constexpr Version kEmbeddings{0, 10, 2};
+    const bool embeddings = !deployment.runner_v2 && deployment.launch.version >= kEmbeddings;
     buffers.add("drafter's inputs and hidden states", "T x (4 + 8 + H x b)",
                 detail::checked_mul(tokens, 12 + hidden * b));
+    if (embeddings) {
+      buffers.add("drafter's inputs_embeds", "T x H x b", detail::checked_mul(tokens, hidden) * b);
+    }
   }
   if (!deployment.runner_v2) {
     buffers.add("inputs_embeds", "T x H x b", detail::checked_mul(tokens, hidden) * b);
@@ -362,8 +384,11 @@ std::vector<opgraph::LiveTensor> sampling_states(const Deployment& deployment, S
   states.add("bad words", "N x 1024 x 4", seqs * 4 * kTokens);
   states.add("ends of bad words", "N x 129 x 4", seqs * 4 * (kFewTokens + 1));
   states.add("tokens with log-probabilities", "N x 128 x 4", seqs * 4 * kFewTokens);
-  states.add("rows with a grammar", "N x 4", seqs * 4);
-  states.add("grammar bitmask", "N x ceil(V/32) x 4", detail::checked_mul(seqs * 4, words));
+  // A row for each token that a step checks.
+  const std::int64_t checked = detail::checked_mul(seqs, deployment.decode_tokens());
+  states.add("rows with a grammar", "N (1 + drafts) x 4", checked * 4);
+  states.add("grammar bitmask", "N (1 + drafts) x ceil(V/32) x 4",
+             detail::checked_mul(checked * 4, words));
   return states.take();
 }
 

@@ -28,6 +28,9 @@ Bytes sampler_buffer(const Deployment& deployment, std::int64_t rows);
 // quantization/mxfp4.py; layouts: third_party/triton_kernels, tensor_details/layout_details).
 models::Fp4Experts fp4_experts(const Deployment& deployment);
 
+// Whether NVFP4 weights are laid out for Marlin: where the card has no such products itself.
+bool repacks_fp4(const Deployment& deployment);
+
 // The kernel that runs the experts of this model on this card.
 kernels::ExpertKernel expert_kernel(const Deployment& deployment);
 // Whether one call of trtllm-gen routes, multiplies and sums, with tensors of its own.

@@ -115,6 +115,12 @@ class StepBuilder {
     return {std::move(name), std::move(formula), leaf, Affine::per(ShapeVar::kTokens, bytes)};
   }
 
+  // What a compiled sandwich norm adds its terms in.
+  [[nodiscard]] TensorInfo sum_in_fp32() const {
+    return per_token_bytes("sum in fp32", "T x H x 4", Bytes{4} * model_.hidden,
+                           Leaf::kRuntimeIntermediates);
+  }
+
   [[nodiscard]] static TensorInfo per_row(std::string name, std::string formula, Bytes bytes,
                                           Leaf leaf = Leaf::kRuntimeLogits) {
     return {std::move(name), std::move(formula), leaf, Affine::per(ShapeVar::kRows, bytes)};
@@ -269,6 +275,8 @@ class StepBuilder {
   // Top-k and top-p in place (Triton) or masked into a copy (FlashInfer), then probabilities and
   // exponential noise.
   void draw(TensorId wide, Bytes unit, bool v2);
+  void draw_from(TensorId wide, Bytes unit);
+  void check_made_up_drafts(Variable& logits, Bytes unit, bool sorts);
   void make_row_state(TensorId beside);
   void make_topk_buffer(TensorId beside);
   // Top-k/top-p by sorting all rows: values and 64-bit indices, and inside the radix sort a reverse
@@ -295,6 +303,7 @@ class StepBuilder {
   std::vector<TensorId> piece_inputs_;
   std::vector<TensorId> received_;
   std::vector<TensorId> normed_copies_;
+  bool piece_has_mlp_ = false;  // the piece under way, between two attentions
 };
 
 }  // namespace oomcast::vllm

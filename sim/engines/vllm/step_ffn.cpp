@@ -36,6 +36,9 @@ TensorId StepBuilder::mlp(const FfnSpec& spec, std::int64_t width, TensorId inpu
   }
   const TensorId partial =
       linear("down_proj", *activated, width, per_token("MLP output", "T x H x b", model_.hidden));
+  if (compiled() && !part_of_experts) {
+    activated.drop();
+  }
   return reduces ? reduced("MLP output, reduced", partial) : partial;
 }
 

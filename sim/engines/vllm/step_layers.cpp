@@ -35,7 +35,9 @@ void StepBuilder::first_hidden() {
     return;
   }
   if (role_.first) {
-    hidden_ = apply("embedding", {}, per_token("embeddings", "T x H x b", model_.hidden));
+    // Each rank looks up its part of the vocabulary.
+    hidden_ = reduced("embeddings, reduced",
+                      apply("embedding", {}, per_token("embeddings", "T x H x b", model_.hidden)));
     if (!compiled() && style_.residual == Residual::kNamed) {
       embeddings_ = *hidden_;
     }
@@ -92,7 +94,9 @@ void StepBuilder::finish_forward() {
   } else {
     Variable sum(graph_);
     if (!residual_.empty()) {
-      sum = graph_.make(norm, per_token("residual", "T x H x b", model_.hidden));
+      sum = graph_.make(norm, compiled() && style_.residual == Residual::kSandwich
+                                  ? sum_in_fp32()
+                                  : per_token("residual", "T x H x b", model_.hidden));
     }
     hidden_ = graph_.make(norm, per_token("hidden states", "T x H x b", model_.hidden));
   }
@@ -252,8 +256,7 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
     residual = graph_.view(first_norm, *hidden_, "residual");
   } else {
     if (style_.residual == Residual::kSandwich) {
-      graph_.make(first_norm, per_token_bytes("sum in fp32", "T x H x 4", Bytes{4} * model_.hidden,
-                                              Leaf::kRuntimeIntermediates));
+      graph_.make(first_norm, sum_in_fp32());
     }
     if (!normed_copies_.empty()) {
       residual = graph_.view(first_norm, normed_copies_.back(), "residual");
@@ -272,12 +275,15 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
   if (!embeds) {  // with the embedding it is one kernel that has one shape only
     make_timing_buffer({normed_input, *residual});
   }
-  // A buffer that is free by then and as large is taken again. What came from the stage before is
-  // a graph's input and stays as it is.
+  // A buffer that is free by then and as large is taken again, where that does not raise the
+  // piece's peak as the compiler estimates it: before PyTorch 2.14 only beside an MLP's products
+  // (_inductor/codegen/wrapper.py should_reuse_buffer). What came from the stage before is a
+  // graph's input and stays as it is.
+  const bool takes_again = sum_first || (!embeds && piece_has_mlp_);
   const bool received = !received_.empty() && *hidden_ == received_.front();
   const bool alike = out_width == model_.hidden;
   Variable out(graph_);
-  if (alike && !embeds && !received && !mla) {
+  if (alike && !embeds && !received && !mla && takes_again) {
     out = graph_.view(op("attention output", {*hidden_}), *hidden_, "attention output");
   }
   hidden_.drop();
@@ -304,7 +310,9 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
   if (!mla && !recurrent) {
     const OpId rotate = op("rotary embedding", {*inputs});
     rotated_k = graph_.make(rotate, per_token("rotated k", "T x kv x b", key));
-    rotated_q = query == model_.hidden && (!embeds || sum_first)
+    // As many keys as queries are one kernel's work, next to what frees the normed input.
+    const bool together = attention.heads == attention.kv_heads;
+    rotated_q = query == model_.hidden && (takes_again || together)
                     ? graph_.view(rotate, normed_input, "rotated q")
                     : graph_.make(rotate, per_token("rotated q", "T x q x b", query));
     make_timing_buffer({*inputs, *rotated_q, *rotated_k});
@@ -343,6 +351,7 @@ void StepBuilder::compiled_layer(const LayerSpec& layer) {
     }
   }
   make_timing_buffer({normed_again, *sum});
+  piece_has_mlp_ = layer.ffn.kind != models::FfnKind::kMoe;
   hidden_ = ffn(layer, normed_again);
   residual_ = *sum;
   piece_inputs_.push_back(*out);

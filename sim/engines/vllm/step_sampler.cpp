@@ -59,13 +59,67 @@ void StepBuilder::sample() {
     op("argmax", {*wide});
     return;
   }
-  if (kind_.sampling == Sampling::kProfile && profile_sampler_units(deployment_) > 6) {
+  const bool profiles = kind_.sampling == Sampling::kProfile;
+  const bool sorts = profiles && profile_sampler_units(deployment_) > 6;
+  if (sorts) {
     sort_rows(*wide, unit);
   } else if (kind_.sampling == Sampling::kRandom || profile_sampler_units(deployment_) > 2) {
     draw(*wide, unit, v2);
   } else {
     op("draw", {*wide});
   }
+  if (profiles && !v2 && deployment_.speculation) {
+    wide.drop();
+    check_made_up_drafts(logits, unit, sorts);
+  }
+}
+
+// The first runner's profile lets its rejection sampler check a draft a row (gpu_model_runner.py
+// _dummy_sampler_run, sample/rejection_sampler.py): logits of the drafts and of the tokens after
+// them, those sampled as ever beside a copy, then drafts against their probabilities.
+void StepBuilder::check_made_up_drafts(Variable& logits, Bytes unit, bool sorts) {
+  const Version& version = deployment_.launch.version;
+  constexpr Version kBothAtOnce{0, 11, 2};  // before, less than the sampler itself
+  constexpr Version kCopied{0, 14, 0};
+  constexpr Version kInverted{0, 17, 0};
+  if (version < kBothAtOnce) {
+    return;
+  }
+  const bool narrow = deployment_.dtype != DType::kFloat32;
+  const Bytes row = element_ * model_.vocabulary;
+  const auto in_fp32 = [&](const char* name, TensorId from) {
+    return apply(name, {from}, per_row("logits, fp32", "R x V x 4", unit));
+  };
+  const TensorId both =
+      apply("made-up logits", {},
+            per_row("logits of drafts and of what follows", "2 R x V x b", row * 2));
+  logits.drop();
+  const TensorId after =
+      apply("rows after drafts", {both}, per_row("logits after drafts", "R x V x b", row));
+  const TensorId raw = in_fp32("raw logits", after);
+  {
+    Variable wide(graph_, narrow ? in_fp32("to fp32", after) : after);
+    sorts ? sort_rows(*wide, unit) : draw_from(*wide, unit);
+  }
+  Variable drafts(graph_,
+                  apply("rows of drafts", {both}, per_row("logits of drafts", "R x V x b", row)));
+  if (narrow) {
+    drafts = in_fp32("to fp32", *drafts);
+  }
+  Variable copy(graph_, version >= kCopied ? in_fp32("clone", *drafts) : *drafts);
+  if (sorts) {
+    sort_rows(*copy, unit);
+  }
+  std::vector<TensorId> held = {both, after, raw, *drafts, *copy};
+  const auto make = [&](const char* op_name, const char* name) {
+    held.push_back(apply(op_name, {held.back()}, per_row(name, "R x V x 4", unit)));
+  };
+  make("softmax", "probabilities of drafts");
+  make("exponential noise", "exponential noise");
+  if (version >= kInverted) {
+    make("reciprocal", "inverse noise");
+  }
+  op("rejection", held);
 }
 
 void StepBuilder::draw(TensorId wide, Bytes unit, bool v2) {
@@ -79,6 +133,10 @@ void StepBuilder::draw(TensorId wide, Bytes unit, bool v2) {
     return;
   }
   make_topk_buffer(wide);
+  draw_from(wide, unit);
+}
+
+void StepBuilder::draw_from(TensorId wide, Bytes unit) {
   Variable probabilities(graph_,
                          apply("softmax", {wide}, per_row("probabilities", "R x V x 4", unit)));
   Variable noise(graph_, apply("exponential noise", {*probabilities},

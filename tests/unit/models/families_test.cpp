@@ -1,6 +1,9 @@
 // Families beyond the plain decoder: what they keep per token and per sequence, how they shard.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string_view>
+
 #include "models/catalog.hpp"
 #include "models/config_reader.hpp"
 #include "models/kv.hpp"
@@ -74,6 +77,19 @@ TEST(Families, Llama4AttendsInChunksButEveryFourthLayer) {
   }
   EXPECT_EQ(spec.layer(0).attention.window, Tokens{8192});
   EXPECT_EQ(spec.layer(0).ffn.shared_width, 8192);
+}
+
+// Recorded with vLLM 0.33 on one of four ranks: 11534336 B of the adapter's first matrix.
+TEST(Families, Llama4DividesWhatFollowsItsEncoder) {
+  const ModelSpec spec = catalog_model("meta-llama/Llama-4-Scout-17B-16E-Instruct");
+  std::map<std::string_view, Bytes> sizes;
+  const RankWeights rank = weights_on_rank(spec, {.tp = 4, .towers = true});
+  for (const TensorBytes& tensor : rank.tensors) {
+    sizes[tensor.name] = tensor.bytes;
+  }
+  EXPECT_EQ(sizes["vision_adapter.mlp.fc1.weight"], Bytes{11'534'336});
+  EXPECT_EQ(sizes["vision_adapter.mlp.fc2.weight"], Bytes{8'388'608});
+  EXPECT_EQ(sizes["multi_modal_projector.linear_1.weight"], Bytes{5120 / 4 * 4096 * 2});
 }
 
 TEST(Families, GlmKeepsItsRoutersInFp32) {

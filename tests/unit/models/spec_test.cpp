@@ -84,6 +84,17 @@ TEST(Spec, AdapterSlotsLieBesideEveryLinear) {
   EXPECT_EQ(added({.tp = 2}, {.slots = 2, .rank = 8, .embeddings = true}) -
                 added({.tp = 2}, {.slots = 2, .rank = 8}),
             Bytes{2LL * 2 * 8 * (128'256 + 4096) * 2});
+  // A tied head that is the embedding's module takes what an embedding takes once more; Llama's
+  // head here is none.
+  const LoraSlots again{.slots = 2, .rank = 32, .embeddings = true, .tied_embedding_twice = true};
+  LoraSlots once = again;
+  once.tied_embedding_twice = false;
+  EXPECT_EQ(added({}, again), added({}, once));
+  ModelSpec tied = spec;
+  tied.tie_word_embeddings = true;
+  EXPECT_EQ(weights_on_rank(tied, {.lora = again}).weights -
+                weights_on_rank(tied, {.lora = once}).weights,
+            Bytes{2LL * 32 * (128'256 + 4096) * 2});
 }
 
 TEST(Spec, TheFirstLayersGoToTheHostUntilTheirBytesAreReached) {
