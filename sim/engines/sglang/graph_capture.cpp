@@ -244,6 +244,7 @@ bool GraphCapture::run(const StepProgram& step_program, std::int64_t size, bool 
 StepKind GraphCapture::kind_of(bool decode, std::int64_t size) const {
   StepKind kind = step_kind(deployment_, decode, size);
   kind.captured = true;
+  kind.pool = plan_.tokens;
   kind.batch = decode && deployment_.decode_backend == "fa3" ? size : 1;
   return kind;
 }

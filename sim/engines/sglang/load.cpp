@@ -529,10 +529,16 @@ LoadSequence draft_sequence(const Deployment& deployment, int stage) {
   }
   models::ShardPlan plan = deployment.shard(stage);
   plan.draft = true;
+  const bool keeps_ends = models::named(deployment.rules.drafts_keep_ends, *deployment.model);
   std::uint32_t next = 0;
   for (const TensorBytes& tensor : models::weights_on_rank(*deployment.model, plan).tensors) {
-    if (tensor.layer >= deployment.model->layer_count() &&
+    const bool end = tensor.layer < 0 &&
+                     (tensor.name == "embed_tokens.weight" || tensor.name == "lm_head.weight");
+    if ((tensor.layer >= deployment.model->layer_count() || end) &&
         tensor.rope_table == models::RopeTable::kNone) {
+      if (end && !keeps_ends) {
+        out.dropped.push_back(next);
+      }
       out.steps.push_back(
           {LoadStep::Kind::kAllocate, next++, tensor.bytes, ledger_leaf(tensor.leaf)});
     }

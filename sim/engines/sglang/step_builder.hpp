@@ -76,6 +76,7 @@ class StepBuilder {
   TensorId qkv_attention(const AttentionSpec& attention, bool gated, TensorId input);
   TensorId mla(const AttentionSpec& attention, TensorId input);
   TensorId mla_absorbed(const AttentionSpec& attention, TensorId query, TensorId latent);
+  void convert_latents(Variable& converted, const AttentionSpec& attention, TensorId latent);
   TensorId mla_prefill(const AttentionSpec& attention, TensorId query, TensorId latent);
   TensorId recurrent(const AttentionSpec& attention, TensorId input);
   TensorId rotated(TensorId heads, std::int64_t width);

@@ -268,15 +268,37 @@ TensorId StepBuilder::mla_absorbed(const AttentionSpec& attention, TensorId quer
                    per_token("q in the latent space", "T x heads x (kv_rank + rope) x b",
                              heads * (sizes.kv_lora_rank + sizes.rope_dim)));
   }
+  Variable converted(graph_);
+  if (kind_.decode) {
+    convert_latents(converted, attention, latent);
+  }
   const Variable out(graph_, apply("attention output", {*absorbed, latent},
                                    per_token("latent output", "T x heads x kv_rank x b",
                                              heads * sizes.kv_lora_rank)));
+  if (!kind_.decode) {
+    convert_latents(converted, attention, latent);
+  }
   attention_kernel(attention, {*out});
+  converted.drop();
   const Variable values(
       graph_, apply("project values", {*out},
                     per_token("attention output", "T x heads x v x b", heads * sizes.v_dim)));
   return linear("o_proj", *values, heads * sizes.v_dim,
                 per_token("attention projection", "T x H x b", model_.hidden));
+}
+
+void StepBuilder::convert_latents(Variable& converted, const AttentionSpec& attention,
+                                  TensorId latent) {
+  const Bytes bytes = converted_latents(deployment_, backend(), attention, kind_.pool);
+  if (bytes == Bytes{0}) {
+    return;
+  }
+  const OpId conversion = op("latents in the queries' dtype", {latent});
+  if (!kind_.decode) {
+    graph_.set_between_pieces(conversion);
+  }
+  converted = graph_.make(conversion, {"latents in the queries' dtype", "(T + P) x latent x b",
+                                       Leaf::kWorkspaceAttention, Affine::fixed(bytes)});
 }
 
 TensorId StepBuilder::mla_prefill(const AttentionSpec& attention, TensorId query, TensorId latent) {

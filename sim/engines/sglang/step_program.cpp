@@ -42,6 +42,19 @@ std::int64_t padding_at(const ExpertPadding& row, std::int64_t tokens) {
 
 }  // namespace
 
+Bytes converted_latents(const Deployment& deployment, const std::string& backend,
+                        const models::AttentionSpec& attention, Tokens pool) {
+  const std::int64_t bits = models::bits_of(deployment.dtype);
+  if (attention.kind != AttentionKind::kMla || pool == Tokens{0} ||
+      models::bits_of(deployment.kv_dtype) == bits ||
+      (backend != "fa3" && backend != "flashinfer")) {
+    return Bytes{0};
+  }
+  const models::MlaSpec& sizes = attention.mla;
+  return Bytes{(pool + deployment.page_size).count()} *
+         ((sizes.kv_lora_rank + sizes.rope_dim) * bits / 8);
+}
+
 StepKind step_kind(const Deployment& deployment, bool decode, std::int64_t tokens) {
   StepKind kind;
   kind.decode = decode;
