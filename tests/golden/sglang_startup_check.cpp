@@ -162,13 +162,20 @@ class Comparison {
     }
   }
 
+  static std::string kind_of(const Json& graph) {
+    const std::string runner = graph.value("runner", "");
+    return runner == "EAGLEDraftCudaGraphRunner"         ? "draft"
+           : runner == "EAGLEDraftExtendCudaGraphRunner" ? "draft_extend"
+                                                         : graph.at("kind").get<std::string>();
+  }
+
   void graphs(const sglang::StageState& stage) {
     std::map<std::string, double, std::less<>> expected;
     std::map<std::string, double, std::less<>> got;
     std::map<std::string, std::vector<std::int64_t>, std::less<>> sizes;
     std::map<std::string, std::vector<std::int64_t>, std::less<>> own_sizes;
     for (const Json& graph : recorded_.value("graphs", Json::array())) {
-      const auto kind = graph.at("kind").get<std::string>();
+      const std::string kind = kind_of(graph);
       expected[kind] += graph.at("pool_growth_bytes").get<double>();
       sizes[kind].push_back(graph.at("size").get<std::int64_t>());
     }

@@ -72,6 +72,10 @@ struct Deployment : EngineDeployment {
   [[nodiscard]] bool loads_draft(int stage) const {
     return speculation && speculation->own_layers && stage == pp - 1;
   }
+  // Tokens of a request in a decode: drafts are verified together.
+  [[nodiscard]] std::int64_t tokens_per_decode() const {
+    return speculation ? speculation->draft_tokens : 1;
+  }
   // How tokens reach experts in a prefill or a decode.
   [[nodiscard]] ExpertExchange exchange_in(bool decode) const;
   // Whether the layer's shared experts run as one more routed expert (the model's own class says

@@ -58,7 +58,7 @@ class Builder {
         if (bytes == Bytes{0}) {
           continue;  // made by a kernel's own layout
         }
-        created_.push_back({add(bytes, ledger_leaf(tensor.leaf)), &tensor});
+        created_.push_back({add(bytes, ledger_leaf(tensor.leaf)), &tensor, bytes});
         if (const Bytes unused = unused_zero_points(deployment_, tensor); unused > Bytes{0}) {
           created_.back().unused = add(unused, Leaf::kModelScales);
         }
@@ -78,7 +78,7 @@ class Builder {
     }
     quantise_online(tensors);
     absorb_mla();
-    repack_weights(deployment_, tape_, created_);
+    repack_weights(deployment_, stage_, tape_, created_);
     swizzle_experts(tensors);
     out_.steps = tape_.take();
     return std::move(out_);
@@ -285,16 +285,23 @@ class Builder {
     return table;
   }
 
-  // Random values of 8-bit floats are drawn in 16 bits and converted.
+  // Random values of 8-bit floats are drawn in 16 bits and converted; one name holds both, so that
+  // the last values go when the next are drawn (weight_utils.py initialize_dummy_weights).
   void initialise_dummies() {
+    std::optional<std::uint32_t> values;
     for (const Created& created : created_) {
       if (created.source->dtype != DType::kFloat8) {
         continue;
       }
-      const std::uint32_t drawn = add(created.source->bytes * 2, Leaf::kRuntimeIntermediates);
-      const std::uint32_t converted = add(created.source->bytes, Leaf::kRuntimeIntermediates);
+      const std::uint32_t drawn = add(created.bytes * 2, Leaf::kRuntimeIntermediates);
+      if (values) {
+        free(*values);
+      }
+      values = add(created.bytes, Leaf::kRuntimeIntermediates);
       free(drawn);
-      free(converted);
+    }
+    if (values) {
+      free(*values);
     }
   }
 

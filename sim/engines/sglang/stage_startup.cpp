@@ -264,7 +264,7 @@ bool StageStartup::capture() {
   GraphCapture graphs(deployment_, state_.stage, state_.plan, state_.memory);
   bool fits = graphs.capture_prefills();
   const Bytes between = fits ? measured_free() : Bytes{0};
-  fits = fits && graphs.capture_decodes();
+  fits = fits && graphs.capture_decodes() && graphs.capture_drafts();
   fits = fits && graphs.correct_decodes();
   state_.graphs = graphs.captured();
   card_.seen();

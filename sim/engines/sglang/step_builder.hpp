@@ -101,6 +101,8 @@ class StepBuilder {
   void expert_caches(const FfnSpec& ffn, const std::vector<TensorId>& reads, bool fused_shared);
 
   void per_layer_inputs();
+  void draft_pass();
+  void keep_hidden();
   void logits();
   // Where the next step, or a graph's user, finds them.
   void leave_logits(TensorId rows);

@@ -194,8 +194,8 @@ std::int64_t StepBuilder::splits(const AttentionSpec& attention) const {
   kernels::FlashAttention3Options options;
   options.window = attention.window.count();
   if (!deployment_.rules.fa3_splits_unbounded) {
-    batch.query_tokens = kind_.batch;
-    batch.max_query_tokens = latents ? kind_.batch : 1;
+    batch.query_tokens = kind_.batch * kind_.tokens_each;
+    batch.max_query_tokens = latents ? batch.query_tokens : kind_.tokens_each;
     batch.sequences = latents ? 1 : kind_.batch;
     options.varlen = latents;
   }

@@ -76,7 +76,7 @@ TEST(Repack, MarlinCopiesAndDropsZeroPoints) {
   std::vector<LoadedTensor> tensors = {{tape.add(weight.bytes, Leaf::kModelWeights), &weight},
                                        {tape.add(scale.bytes, Leaf::kModelScales), &scale}};
   tensors.back().unused = tape.add(Bytes{32}, Leaf::kModelScales);
-  repack_weights(deployment, tape, tensors);
+  repack_weights(deployment, 0, tape, tensors);
   EXPECT_EQ(tensors.front().tensor, 3U) << "a copy";
   const std::vector<LoadStep> steps = tape.take();
   EXPECT_EQ(live(steps, Leaf::kModelWeights), Bytes{4096});
@@ -107,7 +107,7 @@ TEST(Repack, ScalesOfFourBitExpertsInBlackwellsOrder) {
   std::vector<LoadedTensor> tensors = {{tape.add(scale.bytes, Leaf::kModelScales), &scale}};
   tensors.front().unused = tape.add(scale.bytes, Leaf::kModelScales);
   tensors.front().reordered = scale.bytes;
-  repack_weights(consumer, tape, tensors);
+  repack_weights(consumer, 0, tape, tensors);
   const std::vector<LoadStep> steps = tape.take();
   EXPECT_EQ(steps.size(), 2U + 5U) << "two copies made, three tensors gone";
   EXPECT_EQ(live(steps, Leaf::kModelScales), scale.bytes);
