@@ -62,7 +62,9 @@ class Builder {
         if (const Bytes unused = unused_zero_points(deployment_, tensor); unused > Bytes{0}) {
           created_.back().unused = add(unused, Leaf::kModelScales);
         }
-        if (const Bytes size = reordered_scales(deployment_, stage_, tensor); size > Bytes{0}) {
+        TensorBytes made = tensor;
+        made.bytes = bytes;  // with shared experts that are fused
+        if (const Bytes size = reordered_scales(deployment_, stage_, made); size > Bytes{0}) {
           const std::uint32_t padded = add(size, Leaf::kRuntimeIntermediates);
           const std::uint32_t copy = add(size, Leaf::kModelScales);
           free(padded);
