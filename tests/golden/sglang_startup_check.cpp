@@ -273,9 +273,9 @@ PeakPoints check_sglang_steps(const Json& recorded, const models::ModelSpec& mod
     return points;
   }
   const sglang::Deployment deployment = deployment_of(recorded, model);
-  const sglang::StepPeaks peaks(
-      deployment, 0,
-      Tokens{recorded.at("engine_report").at("max_total_num_tokens").get<std::int64_t>()});
+  const Json report = recorded.value("engine_report", Json::object());
+  const sglang::StepPeaks peaks(deployment, 0,
+                                Tokens{report.value("max_total_num_tokens", std::int64_t{0})});
   bool first = true;  // makes a cuBLAS workspace that stays
   for (const Json& workload : recorded.at("steps")) {
     if (!first && !workload.contains("logprob_start") && !workload.contains("error")) {

@@ -81,6 +81,9 @@ struct Deployment : EngineDeployment {
   // Whether the layer's shared experts run as one more routed expert (the model's own class says
   // so: shared_experts_fusion_disable_reason).
   [[nodiscard]] bool fuses_shared_experts(const models::LayerSpec& layer) const;
+  // Whether MXFP4 experts are loaded and then kept in 16 bits, for kernels that know no others
+  // (quantization/mxfp4.py process_weights_after_loading).
+  [[nodiscard]] bool widens_fp4_experts() const;
   // Whether an indexer projects its keys together with the heads' weights, in 16 bits.
   [[nodiscard]] bool fuses_indexer_keys() const;
   // Caches of the stage's layers on one rank.

@@ -82,6 +82,7 @@ class Builder {
     absorb_mla();
     repack_weights(deployment_, stage_, tape_, created_);
     swizzle_experts(tensors);
+    widen_experts();
     out_.steps = tape_.take();
     return std::move(out_);
   }
@@ -438,6 +439,34 @@ class Builder {
         tape_.empty_cache();
       }
       first = end;
+    }
+  }
+
+  // Both matrices of a layer in 16 bits, then the originals, their scales and the cache go.
+  void widen_experts() {
+    if (!deployment_.widens_fp4_experts()) {
+      return;
+    }
+    constexpr std::int64_t kTimes = 4;
+    std::vector<std::uint32_t> replaced;
+    for (std::size_t i = 0; i < created_.size(); ++i) {
+      const TensorBytes& source = *created_[i].source;
+      const bool matrix = source.dtype == DType::kFloat4;
+      if (matrix) {
+        add(created_[i].bytes * kTimes, ledger_leaf(source.leaf));
+      }
+      if (matrix || (!source.suffix.empty() && !replaced.empty())) {
+        replaced.push_back(created_[i].tensor);
+      }
+      if (i + 1 == created_.size() || created_[i + 1].source->layer != source.layer) {
+        for (const std::uint32_t tensor : replaced) {
+          free(tensor);
+        }
+        if (!replaced.empty()) {
+          tape_.empty_cache();
+        }
+        replaced.clear();
+      }
     }
   }
 

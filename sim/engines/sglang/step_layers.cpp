@@ -506,7 +506,8 @@ TensorId StepBuilder::shared_experts(const FfnSpec& ffn, TensorId input, bool we
 }
 
 bool StepBuilder::activates_in_product() const {
-  return model_.quantization && model_.quantization->method == "mxfp4";
+  return model_.quantization && model_.quantization->method == "mxfp4" &&
+         !deployment_.widens_fp4_experts();
 }
 
 // Triton's fused experts: each product has its own buffer.
