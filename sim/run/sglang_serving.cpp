@@ -39,7 +39,8 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
       books.emplace_back(
           stage,
           std::make_unique<ClassSteps>(
-              stage, std::make_unique<sglang::StepPeaks>(plan_.deployment, stage.stage),
+              stage,
+              std::make_unique<sglang::StepPeaks>(plan_.deployment, stage.stage, stage.plan.tokens),
               std::move(first)),
           UnitBytes{slot_bytes(stage.sizes.full_token),
                     has_states_ ? stage.sizes.state : slot_bytes(stage.sizes.window_token)});

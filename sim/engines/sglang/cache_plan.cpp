@@ -253,9 +253,11 @@ CacheSizes cache_sizes(const Deployment& deployment, int stage) {
   if (window_cell != widest_full && sizes.full_layers > 0) {
     sizes.any_token += sizes.window_token;  // layers of another shape were counted again
   }
-  if (deployment.speculation && deployment.speculation->own_layers &&
-      deployment.rules.draft_before_pool && sizes.full_layers > 0) {
-    sizes.full_token += std::floor(sizes.full_token / static_cast<double>(sizes.full_layers));
+  if (deployment.speculation && deployment.speculation->own_layers && sizes.full_layers > 0 &&
+      models::named(deployment.rules.drafts_in_cell, *deployment.model)) {
+    const auto drafts = static_cast<double>(deployment.model->draft_layers.size());
+    sizes.full_token +=
+        std::floor(sizes.full_token * drafts / static_cast<double>(sizes.full_layers));
   }
   return sizes;
 }

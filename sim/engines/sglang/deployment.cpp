@@ -57,6 +57,10 @@ models::ShardPlan Deployment::shard(int stage) const {
   plan.compute_major = gpu.compute_major;
   if (gpu.compute_major == 9) {
     plan.fp4_experts = hopper_fp4_experts(rules);
+    if (widens_fp4_experts()) {
+      plan.fp4_experts.fp32_bias = false;
+      plan.fp4_experts.swizzle.reset();
+    }
   }
   plan.interleaved_rope_factor = 1;
   const bool asked =
@@ -70,6 +74,11 @@ models::ShardPlan Deployment::shard(int stage) const {
     plan.online_quantization = launch.text("quantization").value_or("");
   }
   return plan;
+}
+
+bool Deployment::widens_fp4_experts() const {
+  return expert_backend == "triton" && model->quantization &&
+         model->quantization->method == "mxfp4";
 }
 
 bool Deployment::fuses_indexer_keys() const {

@@ -72,11 +72,18 @@ struct Deployment : EngineDeployment {
   [[nodiscard]] bool loads_draft(int stage) const {
     return speculation && speculation->own_layers && stage == pp - 1;
   }
+  // Tokens of a request in a decode: drafts are verified together.
+  [[nodiscard]] std::int64_t tokens_per_decode() const {
+    return speculation ? speculation->draft_tokens : 1;
+  }
   // How tokens reach experts in a prefill or a decode.
   [[nodiscard]] ExpertExchange exchange_in(bool decode) const;
   // Whether the layer's shared experts run as one more routed expert (the model's own class says
   // so: shared_experts_fusion_disable_reason).
   [[nodiscard]] bool fuses_shared_experts(const models::LayerSpec& layer) const;
+  // Whether MXFP4 experts are loaded and then kept in 16 bits, for kernels that know no others
+  // (quantization/mxfp4.py process_weights_after_loading).
+  [[nodiscard]] bool widens_fp4_experts() const;
   // Whether an indexer projects its keys together with the heads' weights, in 16 bits.
   [[nodiscard]] bool fuses_indexer_keys() const;
   // Caches of the stage's layers on one rank.

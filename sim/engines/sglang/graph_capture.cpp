@@ -58,7 +58,7 @@ bool GraphCapture::capture_prefills() {
   bool fits = make_logits_buffer();  // first asked for while prefills warm up
   for (auto size = deployment_.prefill_sizes.rbegin();
        size != deployment_.prefill_sizes.rend() && fits; ++size) {
-    fits = capture(false, *size);
+    fits = capture(Graph::kPrefill, *size);
   }
   memory_.use_stream(allocator::StreamId::kDefault);
   if (last_output_) {
@@ -76,10 +76,28 @@ bool GraphCapture::capture_decodes() {
   if (!make_static(decode_inputs(deployment_, decode_sizes_.back())) || !make_logits_buffer()) {
     return false;
   }
+  return capture_all(Graph::kDecode);
+}
+
+bool GraphCapture::capture_drafts() {
+  if (decode_sizes_.empty() || !deployment_.loads_draft(stage_) ||
+      deployment_.model->draft_layers.empty()) {
+    return true;
+  }
+  if (deployment_.speculation->steps > 1 &&
+      (!make_static(draft_inputs(deployment_, decode_sizes_.back())) ||
+       !capture_all(Graph::kDraft))) {
+    return false;
+  }
+  return make_static(draft_extend_inputs(deployment_, decode_sizes_.back())) &&
+         capture_all(Graph::kDraftExtend);
+}
+
+bool GraphCapture::capture_all(Graph what) {
   memory_.use_stream(kCaptureStream);
   bool fits = true;
   for (auto size = decode_sizes_.rbegin(); size != decode_sizes_.rend() && fits; ++size) {
-    fits = make_static(decode_metadata(deployment_, *size)) && capture(true, *size);
+    fits = make_static(decode_metadata(deployment_, *size)) && capture(what, *size);
   }
   memory_.use_stream(allocator::StreamId::kDefault);
   memory_.empty_cache();
@@ -103,20 +121,20 @@ bool GraphCapture::make_logits_buffer() {
     return true;
   }
   logits_made_ = true;
-  return make_static(logits_buffer(deployment_, decode_sizes_.back()));
+  return make_static(
+      logits_buffer(deployment_, decode_sizes_.back() * deployment_.tokens_per_decode()));
 }
 
 const StepProgram& GraphCapture::program(StepKind kind) {
-  const std::tuple key{kind.decode,       kind.first_on_stream, kind.sums_allocate,
-                       kind.keeps_logits, kind.batch,           kind.expert_padding};
-  auto found = programs_.find(key);
-  if (found == programs_.end()) {
-    found = programs_.emplace(key, step_program(deployment_, stage_, kind)).first;
-  }
-  return found->second;
+  const auto found = std::find_if(programs_.begin(), programs_.end(),
+                                  [&](const auto& known) { return known.first == kind; });
+  return found != programs_.end()
+             ? found->second
+             : programs_.emplace_back(kind, step_program(deployment_, stage_, kind)).second;
 }
 
-bool GraphCapture::capture(bool decode, std::int64_t size) {
+bool GraphCapture::capture(Graph what, std::int64_t size) {
+  static constexpr std::array<const char*, 4> kModes{"breakable", "full", "draft", "draft_extend"};
   const Bytes free_before = memory_.ledger().device_free();
   const Bytes pool_before = memory_.ledger().at(Leaf::kGraphPool, Backing::kPrivatePool);
   const Bytes allocated_before = memory_.torch().stats().allocated;
@@ -128,13 +146,14 @@ bool GraphCapture::capture(bool decode, std::int64_t size) {
       return false;
     }
   }
-  if (!warm_up(decode, size)) {
+  if (!warm_up(what, size)) {
     return false;
   }
-  CapturedGraph graph{decode ? "full" : "breakable", size, {}, driver_bytes(decode), {}, {}};
+  CapturedGraph graph{
+      kModes.at(static_cast<std::size_t>(what)), size, {}, driver_bytes(what), {}, {}};
   graph.warm_up_peak = memory_.torch().stats().allocated_peak - allocated_before;
-  const bool first_prefill = !decode && captured_.empty();
-  if (!record(decode, size) || (first_prefill && !make_outputs(size)) ||
+  const bool first_prefill = what == Graph::kPrefill && captured_.empty();
+  if (!record(what, size) || (first_prefill && !make_outputs(size)) ||
       !memory_.take_outside(Leaf::kGraphPool, Backing::kDriver, graph.driver)) {
     return false;
   }
@@ -145,19 +164,20 @@ bool GraphCapture::capture(bool decode, std::int64_t size) {
 }
 
 // Twice; the runner's variable holds the hidden states of one run until the next has returned.
-bool GraphCapture::warm_up(bool decode, std::int64_t size) {
+bool GraphCapture::warm_up(Graph what, std::int64_t size) {
   constexpr int kRuns = 2;
-  if (!grow_scratch(decode, size)) {
+  if (!grow_scratch(what != Graph::kPrefill, size)) {
     return false;
   }
   for (int i = 0; i < kRuns; ++i) {
-    StepKind kind = kind_of(decode, size);
+    StepKind kind = kind_of(what, size);
     kind.first_on_stream = stream_is_new_;
     stream_is_new_ = false;
-    if (!run(program(kind), size, false)) {
+    kind.keeps_hidden_of = 0;
+    if (!run(program(kind), tokens_of(what, size), false)) {
       return false;
     }
-    if (decode) {
+    if (what != Graph::kPrefill) {
       continue;
     }
     const std::int64_t row =
@@ -176,13 +196,14 @@ bool GraphCapture::warm_up(bool decode, std::int64_t size) {
   return true;
 }
 
-bool GraphCapture::record(bool decode, std::int64_t size) {
-  StepKind kind = kind_of(decode, size);
-  kind.keeps_logits = decode && !deployment_.rules.logits_buffer;
+bool GraphCapture::record(Graph what, std::int64_t size) {
+  const bool whole = what != Graph::kPrefill;
+  StepKind kind = kind_of(what, size);
+  kind.keeps_logits = whole && !deployment_.rules.logits_buffer;
   const StepProgram& recorded = program(kind);
   // Pieces begin their captures themselves and do not empty the cache; torch.cuda.graph does.
-  memory_.begin_capture(decode);
-  const bool fits = run(recorded, size, !decode);
+  memory_.begin_capture(whole);
+  const bool fits = run(recorded, tokens_of(what, size), !whole);
   memory_.end_capture();
   return fits;
 }
@@ -201,10 +222,10 @@ bool GraphCapture::make(const opgraph::Program::Step& step, const opgraph::OpGra
 }
 
 // Runs a program; with `pieces` what lies between them happens in ordinary memory.
-bool GraphCapture::run(const StepProgram& step_program, std::int64_t size, bool pieces) {
+bool GraphCapture::run(const StepProgram& step_program, std::int64_t tokens, bool pieces) {
   const opgraph::Program& program = step_program.program;
   const opgraph::OpGraph& graph = program.graph();
-  const opgraph::StepShape shape = shape_of(size);
+  const opgraph::StepShape shape = shape_of(tokens);
   std::vector<CardMemory::Tensor> live(graph.tensor_count());
   bool inside = true;
   std::uint32_t index = 0;
@@ -239,10 +260,37 @@ bool GraphCapture::run(const StepProgram& step_program, std::int64_t size, bool 
   return true;
 }
 
-StepKind GraphCapture::kind_of(bool decode, std::int64_t size) const {
-  StepKind kind = step_kind(deployment_, decode, size);
+std::int64_t GraphCapture::tokens_of(Graph what, std::int64_t size) const {
+  switch (what) {
+    case Graph::kPrefill:
+      return size;
+    case Graph::kDraft:
+      return size * deployment_.speculation->topk;
+    case Graph::kDecode:
+    case Graph::kDraftExtend:
+      break;
+  }
+  return size * deployment_.tokens_per_decode();
+}
+
+StepKind GraphCapture::kind_of(Graph what, std::int64_t size) const {
+  const bool decode = what != Graph::kPrefill;
+  StepKind kind = step_kind(deployment_, decode, tokens_of(what, size));
   kind.captured = true;
-  kind.batch = decode && deployment_.decode_backend == "fa3" ? size : 1;
+  kind.pool = plan_.tokens;
+  if (decode && deployment_.decode_backend == "fa3") {
+    kind.batch = size;
+    kind.tokens_each = tokens_of(what, size) / size;
+  }
+  if (deployment_.speculation) {
+    kind.draft_passes = what == Graph::kDraft         ? deployment_.speculation->steps - 1
+                        : what == Graph::kDraftExtend ? 1
+                                                      : 0;
+    // All that were verified; of what was taken in the last.
+    kind.keeps_hidden_of = what == Graph::kDecode        ? 1
+                           : what == Graph::kDraftExtend ? deployment_.tokens_per_decode()
+                                                         : 0;
+  }
   return kind;
 }
 
@@ -306,15 +354,20 @@ bool GraphCapture::make_outputs(std::int64_t size) {
                        Bytes{detail::checked_mul(size, row)}}});
 }
 
-Bytes GraphCapture::driver_bytes(bool decode) const {
+// A draft's pass is taken as one through a last layer of the model.
+Bytes GraphCapture::driver_bytes(Graph what) const {
   const models::ModelSpec& model = *deployment_.model;
   const LayerSums sums = layer_sums(deployment_.gpu, deployment_.tp,
                                     {comm::Engine::kSglang, deployment_.launch.version},
                                     deployment_.custom_all_reduce);
-  const auto bytes = decode ? whole_graph : graph_pieces;
-  return align_up(bytes(deployment_.graph_costs, model,
-                        models::stage_layers(model, deployment_.shard(stage_)), sums),
-                  allocator::kDriverUnit);
+  models::LayerRange layers = models::stage_layers(model, deployment_.shard(stage_));
+  if (what == Graph::kDraft || what == Graph::kDraftExtend) {
+    const int passes =
+        what == Graph::kDraft ? static_cast<int>(deployment_.speculation->steps) - 1 : 1;
+    layers = {std::max(0, model.layer_count() - passes), model.layer_count()};
+  }
+  const auto bytes = what == Graph::kPrefill ? graph_pieces : whole_graph;
+  return align_up(bytes(deployment_.graph_costs, model, layers, sums), allocator::kDriverUnit);
 }
 
 }  // namespace oomcast::sglang

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -28,24 +27,32 @@ class GraphCapture {
   // Largest first. False after an out-of-memory (the card's message tells).
   [[nodiscard]] bool capture_prefills();
   [[nodiscard]] bool capture_decodes();
+  // Of the model's own draft layers: steps of drafting after the first, then what takes in accepted
+  // tokens.
+  [[nodiscard]] bool capture_drafts();
   // What a calibration found a graph to take beyond that.
   [[nodiscard]] bool correct_decodes();
   [[nodiscard]] const std::vector<CapturedGraph>& captured() const { return captured_; }
 
  private:
+  enum class Graph : std::uint8_t { kPrefill, kDecode, kDraft, kDraftExtend };
+
   bool make_static(const Tensors& tensors);
   bool make_logits_buffer();
-  bool capture(bool decode, std::int64_t size);
-  bool warm_up(bool decode, std::int64_t size);
-  bool record(bool decode, std::int64_t size);
-  bool run(const StepProgram& step, std::int64_t size, bool pieces);
+  bool capture_all(Graph what);
+  bool capture(Graph what, std::int64_t size);
+  bool warm_up(Graph what, std::int64_t size);
+  bool record(Graph what, std::int64_t size);
+  bool run(const StepProgram& step, std::int64_t tokens, bool pieces);
   bool make(const opgraph::Program::Step& step, const opgraph::OpGraph& graph,
             const opgraph::StepShape& shape, std::vector<CardMemory::Tensor>& live);
   bool make_outputs(std::int64_t size);
   // What gated delta nets keep beyond the step.
   bool grow_scratch(bool decode, std::int64_t tokens);
-  [[nodiscard]] Bytes driver_bytes(bool decode) const;
-  [[nodiscard]] StepKind kind_of(bool decode, std::int64_t size) const;
+  [[nodiscard]] Bytes driver_bytes(Graph what) const;
+  [[nodiscard]] StepKind kind_of(Graph what, std::int64_t size) const;
+  // Of a captured size, which counts tokens in prefills and requests elsewhere.
+  [[nodiscard]] std::int64_t tokens_of(Graph what, std::int64_t size) const;
   const StepProgram& program(StepKind kind);
 
   const Deployment& deployment_;
@@ -53,8 +60,7 @@ class GraphCapture {
   const CachePlan& plan_;
   CardMemory& memory_;
   std::vector<std::int64_t> decode_sizes_;
-  // By decode, first on stream, sums that allocate, logits kept, batch, padding.
-  std::map<std::tuple<bool, bool, bool, bool, std::int64_t, std::int64_t>, StepProgram> programs_;
+  std::vector<std::pair<StepKind, StepProgram>> programs_;
   std::array<Bytes, 4> scratch_{};  // of gated delta nets, each as large as it ever was
   bool second_stream_used_ = false;
   bool stream_is_new_ = true;

@@ -58,11 +58,13 @@ class Builder {
         if (bytes == Bytes{0}) {
           continue;  // made by a kernel's own layout
         }
-        created_.push_back({add(bytes, ledger_leaf(tensor.leaf)), &tensor});
+        created_.push_back({add(bytes, ledger_leaf(tensor.leaf)), &tensor, bytes});
         if (const Bytes unused = unused_zero_points(deployment_, tensor); unused > Bytes{0}) {
           created_.back().unused = add(unused, Leaf::kModelScales);
         }
-        if (const Bytes size = reordered_scales(deployment_, stage_, tensor); size > Bytes{0}) {
+        TensorBytes made = tensor;
+        made.bytes = bytes;  // with shared experts that are fused
+        if (const Bytes size = reordered_scales(deployment_, stage_, made); size > Bytes{0}) {
           const std::uint32_t padded = add(size, Leaf::kRuntimeIntermediates);
           const std::uint32_t copy = add(size, Leaf::kModelScales);
           free(padded);
@@ -78,8 +80,9 @@ class Builder {
     }
     quantise_online(tensors);
     absorb_mla();
-    repack_weights(deployment_, tape_, created_);
+    repack_weights(deployment_, stage_, tape_, created_);
     swizzle_experts(tensors);
+    widen_experts();
     out_.steps = tape_.take();
     return std::move(out_);
   }
@@ -285,16 +288,23 @@ class Builder {
     return table;
   }
 
-  // Random values of 8-bit floats are drawn in 16 bits and converted.
+  // Random values of 8-bit floats are drawn in 16 bits and converted; one name holds both, so that
+  // the last values go when the next are drawn (weight_utils.py initialize_dummy_weights).
   void initialise_dummies() {
+    std::optional<std::uint32_t> values;
     for (const Created& created : created_) {
       if (created.source->dtype != DType::kFloat8) {
         continue;
       }
-      const std::uint32_t drawn = add(created.source->bytes * 2, Leaf::kRuntimeIntermediates);
-      const std::uint32_t converted = add(created.source->bytes, Leaf::kRuntimeIntermediates);
+      const std::uint32_t drawn = add(created.bytes * 2, Leaf::kRuntimeIntermediates);
+      if (values) {
+        free(*values);
+      }
+      values = add(created.bytes, Leaf::kRuntimeIntermediates);
       free(drawn);
-      free(converted);
+    }
+    if (values) {
+      free(*values);
     }
   }
 
@@ -432,6 +442,34 @@ class Builder {
     }
   }
 
+  // Both matrices of a layer in 16 bits, then the originals, their scales and the cache go.
+  void widen_experts() {
+    if (!deployment_.widens_fp4_experts()) {
+      return;
+    }
+    constexpr std::int64_t kTimes = 4;
+    std::vector<std::uint32_t> replaced;
+    for (std::size_t i = 0; i < created_.size(); ++i) {
+      const TensorBytes& source = *created_[i].source;
+      const bool matrix = source.dtype == DType::kFloat4;
+      if (matrix) {
+        add(created_[i].bytes * kTimes, ledger_leaf(source.leaf));
+      }
+      if (matrix || (!source.suffix.empty() && !replaced.empty())) {
+        replaced.push_back(created_[i].tensor);
+      }
+      if (i + 1 == created_.size() || created_[i + 1].source->layer != source.layer) {
+        for (const std::uint32_t tensor : replaced) {
+          free(tensor);
+        }
+        if (!replaced.empty()) {
+          tape_.empty_cache();
+        }
+        replaced.clear();
+      }
+    }
+  }
+
   static std::vector<const TensorBytes*> replaced_tensors(const std::vector<TensorBytes>& tensors,
                                                           std::size_t first, std::size_t end) {
     std::vector<const TensorBytes*> out;
@@ -529,10 +567,16 @@ LoadSequence draft_sequence(const Deployment& deployment, int stage) {
   }
   models::ShardPlan plan = deployment.shard(stage);
   plan.draft = true;
+  const bool keeps_ends = models::named(deployment.rules.drafts_keep_ends, *deployment.model);
   std::uint32_t next = 0;
   for (const TensorBytes& tensor : models::weights_on_rank(*deployment.model, plan).tensors) {
-    if (tensor.layer >= deployment.model->layer_count() &&
+    const bool end = tensor.layer < 0 &&
+                     (tensor.name == "embed_tokens.weight" || tensor.name == "lm_head.weight");
+    if ((tensor.layer >= deployment.model->layer_count() || end) &&
         tensor.rope_table == models::RopeTable::kNone) {
+      if (end && !keeps_ends) {
+        out.dropped.push_back(next);
+      }
       out.steps.push_back(
           {LoadStep::Kind::kAllocate, next++, tensor.bytes, ledger_leaf(tensor.leaf)});
     }

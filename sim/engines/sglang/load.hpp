@@ -29,6 +29,8 @@ struct LoadSequence {
     std::int64_t element_bytes = 4;
   };
   std::vector<RopeTable> tables;
+  // Allocations that are given up once the pools are there.
+  std::vector<std::uint32_t> dropped;
 };
 
 // Maps from logical to physical experts, made before anything is loaded.
@@ -36,7 +38,8 @@ LoadSequence expert_locations(const Deployment& deployment);
 // Parameters and buffers; what post-processing adds and takes away.
 LoadSequence load_sequence(const Deployment& deployment, int stage);
 
-// The model's own draft layers, loaded apart; embedding and head are the target's.
+// The model's own draft layers, loaded apart, with an embedding and a head that are dropped for the
+// target's once the draft's pool is there (eagle_worker_v2.py alloc_memory_pool).
 LoadSequence draft_sequence(const Deployment& deployment, int stage);
 
 // Rows that rope tables are extended to before the pools are sized: the context, what drafts may

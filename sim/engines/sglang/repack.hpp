@@ -34,6 +34,7 @@ class LoadTape {
 struct LoadedTensor {
   std::uint32_t tensor = 0;
   const models::TensorBytes* source = nullptr;
+  Bytes bytes = {};
   std::optional<std::uint32_t> unused = std::nullopt;  // created with it, dropped by the repacking
   Bytes reordered = {};                                // of NVFP4 scales in Blackwell's order
 };
@@ -47,7 +48,7 @@ Bytes unused_zero_points(const Deployment& deployment, const models::TensorBytes
 Bytes reordered_scales(const Deployment& deployment, int stage, const models::TensorBytes& scale);
 bool reorders_scales(const Deployment& deployment);
 
-void repack_weights(const Deployment& deployment, LoadTape& tape,
+void repack_weights(const Deployment& deployment, int stage, LoadTape& tape,
                     std::vector<LoadedTensor>& tensors);
 
 }  // namespace oomcast::sglang

@@ -284,49 +284,84 @@ Tensors prefill_inputs(const Deployment& deployment, const CachePlan& plan) {
   return list.take();
 }
 
-Tensors decode_inputs(const Deployment& deployment, std::int64_t largest_batch) {
-  List list;
-  list.add("input embeddings", "B x H x b", Leaf::kGraphStaticIo,
-           Bytes{element_bytes(deployment)} *
-               detail::checked_mul(largest_batch, deployment.model->hidden));
-  const Bytes table = page_table(deployment, largest_batch);
+namespace {
+
+// What the kernels of a captured step read of their batch. Speculation adds tables for drafts, for
+// their verification and for extending them by what was accepted (init_cuda_graph_state of each
+// backend).
+void add_attention_inputs(List& list, const Deployment& deployment, std::int64_t batch) {
+  const Bytes table = page_table(deployment, batch);
+  const Bytes whole_table =
+      Bytes{kInt32} * detail::checked_mul(batch, deployment.max_model_len.count());
   if (deployment.decode_backend == "fa3" || deployment.decode_backend == "fa4" ||
       deployment.decode_backend == "trtllm_mha" || deployment.decode_backend == "flashmla" ||
       deployment.decode_backend == "trtllm_mla" || deployment.decode_backend == "dsa") {
+    const bool speculates = deployment.speculation && deployment.decode_backend == "fa3";
     if (deployment.decode_backend == "dsa") {
-      list.add(
-          "slot table", "B x C x 4", Leaf::kGraphStaticIo,
-          Bytes{kInt32} * detail::checked_mul(largest_batch, deployment.max_model_len.count()));
+      list.add("slot table", "B x C x 4", Leaf::kGraphStaticIo, whole_table);
     }
     list.add("page table", "B x ceil(C / P) x 4", Leaf::kGraphStaticIo, table);
-    if (deployment.rules.draft_page_table) {
+    if (deployment.rules.draft_page_table || speculates) {
       list.add("page table of drafts", "B x ceil(C / P) x 4", Leaf::kGraphStaticIo, table);
     }
     if (deployment.decode_backend == "fa3" && deployment.rules.encoder_page_table) {
-      list.add(
-          "page table of an encoder", "B x C x 4", Leaf::kGraphStaticIo,
-          Bytes{kInt32} * detail::checked_mul(largest_batch, deployment.max_model_len.count()));
+      list.add("page table of an encoder", "B x C x 4", Leaf::kGraphStaticIo, whole_table);
     }
-    if (deployment.window_pool) {
-      list.add("window page table", "B x ceil(C / P) x 4", Leaf::kGraphStaticIo, table);
+    constexpr std::int64_t kOfDrafts = 2;  // verified, extended
+    for (std::int64_t i = 0; i < 1 + (speculates ? kOfDrafts : 0); ++i) {
+      if (i > 0) {
+        list.add("page table of drafts", "B x ceil(C / P) x 4", Leaf::kGraphStaticIo, table);
+      }
+      if (deployment.window_pool) {
+        list.add("window page table", "B x ceil(C / P) x 4", Leaf::kGraphStaticIo, table);
+      }
+      list.add("page indices", "ceil(C / P) x 8", Leaf::kGraphStaticIo,
+               Bytes{kInt64} * pages_of_context(deployment));
     }
-    list.add("page indices", "ceil(C / P) x 8", Leaf::kGraphStaticIo,
-             Bytes{kInt64} * pages_of_context(deployment));
   } else if (deployment.decode_backend == "triton") {
     const std::int64_t splits =
         deployment.launch.integer("triton-attention-num-kv-splits").value_or(8);
     for (const bool of_window : {false, true}) {
       const HeadShape shape = widest_heads(deployment, of_window);
       list.add("partial attention", "B x heads x splits x dv x 4", Leaf::kGraphStaticIo,
-               Bytes{kFloat} * detail::checked_mul(detail::checked_mul(largest_batch, splits),
+               Bytes{kFloat} * detail::checked_mul(detail::checked_mul(batch, splits),
                                                    shape.heads * shape.value_dim));
     }
-    list.add("KV indices", "B x C x 8", Leaf::kGraphStaticIo,
-             Bytes{kInt64} * detail::checked_mul(largest_batch, deployment.max_model_len.count()));
+    list.add("KV indices", "B x C x 8", Leaf::kGraphStaticIo, whole_table * 2);
   } else if (deployment.decode_backend == "flashinfer") {
-    list.add("KV indices", "B x C x 4", Leaf::kGraphStaticIo,
-             Bytes{kInt32} * detail::checked_mul(largest_batch, deployment.max_model_len.count()));
+    list.add("KV indices", "B x C x 4", Leaf::kGraphStaticIo, whole_table);
   }
+}
+
+Bytes hidden_rows(const Deployment& deployment, std::int64_t rows) {
+  return Bytes{element_bytes(deployment)} * detail::checked_mul(rows, deployment.model->hidden);
+}
+
+}  // namespace
+
+Tensors decode_inputs(const Deployment& deployment, std::int64_t largest_batch) {
+  List list;
+  list.add("input embeddings", "B x H x b", Leaf::kGraphStaticIo,
+           hidden_rows(deployment, largest_batch * deployment.tokens_per_decode()));
+  add_attention_inputs(list, deployment, largest_batch);
+  return list.take();
+}
+
+Tensors draft_inputs(const Deployment& deployment, std::int64_t largest_batch) {
+  List list;
+  for (std::int64_t step = 1; step < deployment.speculation->steps; ++step) {
+    add_attention_inputs(list, deployment, largest_batch);
+  }
+  list.add("hidden states of drafts", "B x H x b", Leaf::kGraphStaticIo,
+           hidden_rows(deployment, largest_batch));
+  return list.take();
+}
+
+Tensors draft_extend_inputs(const Deployment& deployment, std::int64_t largest_batch) {
+  List list;
+  add_attention_inputs(list, deployment, largest_batch);
+  list.add("hidden states of drafts", "B x drafts x H x b", Leaf::kGraphStaticIo,
+           hidden_rows(deployment, largest_batch * deployment.tokens_per_decode()));
   return list.take();
 }
 

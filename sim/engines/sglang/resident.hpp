@@ -33,6 +33,11 @@ Tensors input_registry(const Deployment& deployment, const CachePlan& plan);
 Tensors logits_buffer(const Deployment& deployment, std::int64_t largest_batch);
 Tensors prefill_inputs(const Deployment& deployment, const CachePlan& plan);
 Tensors decode_inputs(const Deployment& deployment, std::int64_t largest_batch);
+// The same for graphs of the model's own draft layers: every step's that drafts after the first,
+// and those that take in what was accepted (eagle_draft_cuda_graph_runner.py,
+// eagle_draft_extend_cuda_graph_runner.py).
+Tensors draft_inputs(const Deployment& deployment, std::int64_t largest_batch);
+Tensors draft_extend_inputs(const Deployment& deployment, std::int64_t largest_batch);
 // What a decode backend keeps for one captured batch.
 Tensors decode_metadata(const Deployment& deployment, std::int64_t batch);
 

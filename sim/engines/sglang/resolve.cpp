@@ -301,7 +301,7 @@ class Resolver : private LaunchResolver<Deployment> {
   }
 
   // Width and layers of the vision encoder as its config names them; Qwen's calls the layers depth,
-  // which the rule does not read.
+  // which the rule does not read, and Qwen2-VL's hidden_size is the width that its merger puts out.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> encoder_size() const {
     constexpr std::int64_t kUnnamedLayers = 24;
     std::int64_t layers = 0;
@@ -316,6 +316,9 @@ class Resolver : private LaunchResolver<Deployment> {
           hidden = narrowest_matrix_width(group.tensors).value_or(hidden);
         }
       }
+    }
+    if (model().family == "qwen2_vl") {
+      hidden = model().hidden;
     }
     const bool depth = model().family.rfind("qwen", 0) == 0;
     return {depth || layers == 0 ? kUnnamedLayers : layers, hidden};

@@ -134,14 +134,45 @@ bool StageStartup::load() {
   }
   state_.after_load = measured_free();
   state_.weights = before - state_.after_load;
-  return (!deployment_.rules.draft_before_pool || load_draft()) && card_.end();
+  state_.after_drafts = state_.after_load;
+  if (deployment_.rules.draft_before_pool && deployment_.loads_draft(state_.stage)) {
+    if (!extend_rope_tables() || !load_draft()) {
+      return false;
+    }
+    state_.after_drafts = measured_free();
+  }
+  return card_.end();
 }
 
 bool StageStartup::load_draft() {
   const LoadSequence draft = draft_sequence(deployment_, state_.stage);
-  return std::all_of(draft.steps.begin(), draft.steps.end(), [this](const LoadStep& step) {
-    return card_.allocate(step.leaf, step.bytes);
-  });
+  std::vector<CardMemory::Tensor> made;
+  for (const LoadStep& step : draft.steps) {
+    const auto tensor = card_.make(step.leaf, step.bytes);
+    if (!tensor) {
+      return false;
+    }
+    made.push_back(*tensor);
+  }
+  for (const std::uint32_t tensor : draft.dropped) {
+    draft_ends_.push_back(made[tensor]);
+  }
+  return true;
+}
+
+bool StageStartup::make_draft_pools() {
+  return card_.allocate_all(draft_pools(deployment_, state_.plan, state_.stage));
+}
+
+// The draft takes the target's embedding and head in place of its own.
+void StageStartup::drop_draft_ends() {
+  for (const CardMemory::Tensor& tensor : draft_ends_) {
+    state_.memory.free(tensor);
+  }
+  if (!draft_ends_.empty()) {
+    state_.memory.empty_cache();
+  }
+  draft_ends_.clear();
 }
 
 bool StageStartup::size_pools() {
@@ -166,9 +197,10 @@ bool StageStartup::size_pools() {
 
 // A table is lengthened by computing the missing rows and joining both.
 bool StageStartup::extend_rope_tables() {
-  if (!deployment_.rules.rope_tables_extended) {
+  if (!deployment_.rules.rope_tables_extended || ropes_extended_) {
     return true;
   }
+  ropes_extended_ = true;
   const std::int64_t needed = rope_rows_needed(deployment_);
   for (const LoadSequence::RopeTable& table : weights_.tables) {
     if (needed <= table.rows) {
@@ -203,9 +235,7 @@ bool StageStartup::kv() {
   state_.kv_pool = kv_pool_bytes(deployment_, state_.plan, state_.stage);
   state_.state_pool = state_pool_bytes(deployment_, state_.plan, state_.stage);
   state_.after_pool = measured_free();
-  return (!deployment_.rules.draft_before_pool ||
-          card_.allocate_all(draft_pools(deployment_, state_.plan, state_.stage))) &&
-         card_.end();
+  return (!deployment_.rules.draft_before_pool || make_draft_pools()) && card_.end();
 }
 
 // The dispatcher makes its buffer with the first forward pass: the first capture, else the warm-up.
@@ -215,6 +245,7 @@ bool StageStartup::exchange_buffers() {
 
 bool StageStartup::capture() {
   card_.begin("capture");
+  drop_draft_ends();
   if (!deployment_.decode_sizes.empty() && !exchange_buffers()) {
     return false;
   }
@@ -233,7 +264,7 @@ bool StageStartup::capture() {
   GraphCapture graphs(deployment_, state_.stage, state_.plan, state_.memory);
   bool fits = graphs.capture_prefills();
   const Bytes between = fits ? measured_free() : Bytes{0};
-  fits = fits && graphs.capture_decodes();
+  fits = fits && graphs.capture_decodes() && graphs.capture_drafts();
   fits = fits && graphs.correct_decodes();
   state_.graphs = graphs.captured();
   card_.seen();
@@ -257,10 +288,10 @@ bool StageStartup::warm_up() {
     return false;
   }
   // Older releases start the draft once the target is ready, out of what the pools left.
-  if (!deployment_.rules.draft_before_pool &&
-      (!load_draft() || !card_.allocate_all(draft_pools(deployment_, state_.plan, state_.stage)))) {
+  if (!deployment_.rules.draft_before_pool && (!load_draft() || !make_draft_pools())) {
     return false;
   }
+  drop_draft_ends();
   state_.at_end = state_.memory.ledger().device_free();
   return card_.end();
 }

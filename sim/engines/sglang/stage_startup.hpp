@@ -30,6 +30,7 @@ struct StageState : RankState {
   FreeMemory free;  // what the pools are sized by
   Bytes weights;    // free memory lost while loading
   Bytes after_load;
+  Bytes after_drafts;  // the same once they are loaded too
   Bytes after_pool;
   Bytes at_end;
   Bytes kv_pool;
@@ -66,6 +67,8 @@ class StageStartup {
   // Pieces of phases.
   bool run(const LoadSequence& sequence);
   bool load_draft();
+  bool make_draft_pools();
+  void drop_draft_ends();
   bool extend_rope_tables();
   bool host_tier();
 
@@ -76,7 +79,9 @@ class StageStartup {
   StageState state_;
   StartupCard card_;
   std::vector<CardMemory::Tensor> loaded_;
+  std::vector<CardMemory::Tensor> draft_ends_;  // its own embedding and head
   LoadSequence weights_;
+  bool ropes_extended_ = false;
 };
 
 }  // namespace oomcast::sglang

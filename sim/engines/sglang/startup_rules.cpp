@@ -189,6 +189,8 @@ StartupRules read_rules(const Version& version) {
   rules.multimodal_factor = read.boolean("multimodal_factor");
   rules.multimodal_reservation = read.boolean("multimodal_reservation");
   rules.draft_before_pool = read.boolean("draft_before_pool");
+  rules.drafts_in_cell = read.texts("drafts_in_cell");
+  rules.drafts_keep_ends = read.texts("drafts_keep_ends");
   rules.unequal_values_in_cell = read.boolean("unequal_values_in_cell");
   rules.sparse_fp8_row = read.boolean("sparse_fp8_row");
   rules.window_split_by_bytes = read.boolean("window_split_by_bytes");

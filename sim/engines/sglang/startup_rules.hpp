@@ -126,7 +126,10 @@ struct StartupRules {
   std::vector<std::string> encoder_data_parallel;  // architectures: --mm-enable-dp-encoder
   bool multimodal_factor = false;
   bool multimodal_reservation = false;
-  bool draft_before_pool = false;  // draft weights lower the budget, and its KV is in the cell
+  bool draft_before_pool = false;           // draft weights lower the budget
+  std::vector<std::string> drafts_in_cell;  // architectures: own draft layers count in the cell
+  // ... whose drafts keep an embedding and a head of their own; others drop them for the target's.
+  std::vector<std::string> drafts_keep_ends;
   bool unequal_values_in_cell = false;
   bool sparse_fp8_row = false;
   bool window_split_by_bytes = false;

@@ -76,6 +76,7 @@ class StepBuilder {
   TensorId qkv_attention(const AttentionSpec& attention, bool gated, TensorId input);
   TensorId mla(const AttentionSpec& attention, TensorId input);
   TensorId mla_absorbed(const AttentionSpec& attention, TensorId query, TensorId latent);
+  void convert_latents(Variable& converted, const AttentionSpec& attention, TensorId latent);
   TensorId mla_prefill(const AttentionSpec& attention, TensorId query, TensorId latent);
   TensorId recurrent(const AttentionSpec& attention, TensorId input);
   TensorId rotated(TensorId heads, std::int64_t width);
@@ -100,6 +101,8 @@ class StepBuilder {
   void expert_caches(const FfnSpec& ffn, const std::vector<TensorId>& reads, bool fused_shared);
 
   void per_layer_inputs();
+  void draft_pass();
+  void keep_hidden();
   void logits();
   // Where the next step, or a graph's user, finds them.
   void leave_logits(TensorId rows);

@@ -194,8 +194,8 @@ std::int64_t StepBuilder::splits(const AttentionSpec& attention) const {
   kernels::FlashAttention3Options options;
   options.window = attention.window.count();
   if (!deployment_.rules.fa3_splits_unbounded) {
-    batch.query_tokens = kind_.batch;
-    batch.max_query_tokens = latents ? kind_.batch : 1;
+    batch.query_tokens = kind_.batch * kind_.tokens_each;
+    batch.max_query_tokens = latents ? batch.query_tokens : kind_.tokens_each;
     batch.sequences = latents ? 1 : kind_.batch;
     options.varlen = latents;
   }
@@ -268,15 +268,37 @@ TensorId StepBuilder::mla_absorbed(const AttentionSpec& attention, TensorId quer
                    per_token("q in the latent space", "T x heads x (kv_rank + rope) x b",
                              heads * (sizes.kv_lora_rank + sizes.rope_dim)));
   }
+  Variable converted(graph_);
+  if (kind_.decode) {
+    convert_latents(converted, attention, latent);
+  }
   const Variable out(graph_, apply("attention output", {*absorbed, latent},
                                    per_token("latent output", "T x heads x kv_rank x b",
                                              heads * sizes.kv_lora_rank)));
+  if (!kind_.decode) {
+    convert_latents(converted, attention, latent);
+  }
   attention_kernel(attention, {*out});
+  converted.drop();
   const Variable values(
       graph_, apply("project values", {*out},
                     per_token("attention output", "T x heads x v x b", heads * sizes.v_dim)));
   return linear("o_proj", *values, heads * sizes.v_dim,
                 per_token("attention projection", "T x H x b", model_.hidden));
+}
+
+void StepBuilder::convert_latents(Variable& converted, const AttentionSpec& attention,
+                                  TensorId latent) {
+  const Bytes bytes = converted_latents(deployment_, backend(), attention, kind_.pool);
+  if (bytes == Bytes{0}) {
+    return;
+  }
+  const OpId conversion = op("latents in the queries' dtype", {latent});
+  if (!kind_.decode) {
+    graph_.set_between_pieces(conversion);
+  }
+  converted = graph_.make(conversion, {"latents in the queries' dtype", "(T + P) x latent x b",
+                                       Leaf::kWorkspaceAttention, Affine::fixed(bytes)});
 }
 
 TensorId StepBuilder::mla_prefill(const AttentionSpec& attention, TensorId query, TensorId latent) {
@@ -484,7 +506,8 @@ TensorId StepBuilder::shared_experts(const FfnSpec& ffn, TensorId input, bool we
 }
 
 bool StepBuilder::activates_in_product() const {
-  return model_.quantization && model_.quantization->method == "mxfp4";
+  return model_.quantization && model_.quantization->method == "mxfp4" &&
+         !deployment_.widens_fp4_experts();
 }
 
 // Triton's fused experts: each product has its own buffer.

@@ -32,8 +32,8 @@ Bytes total(const StepSizes& sizes) {
 
 }  // namespace
 
-StepPeaks::StepPeaks(const Deployment& deployment, int stage)
-    : deployment_(deployment), stage_(stage) {
+StepPeaks::StepPeaks(const Deployment& deployment, int stage, Tokens pool)
+    : deployment_(deployment), stage_(stage), pool_(pool) {
   if (!deployment.decode_sizes.empty()) {
     captured_rows_ = deployment.decode_sizes.back();
   }
@@ -55,6 +55,9 @@ StepPeaks::StepPeaks(const Deployment& deployment, int stage)
     // Latent attention writes its heads twice (recorded).
     attention_output_ = std::max(attention_output_, element * width * (mla ? 2 : 1));
     attention_statistics_ = std::max(attention_statistics_, Bytes{kBytesAFloat * heads});
+    converted_latents_ =
+        std::max(converted_latents_,
+                 converted_latents(deployment, deployment.prefill_backend, attention, pool));
     attention_partials_ =
         std::max(attention_partials_, Bytes{kBytesAFloat * splits * (width + heads)});
   }
@@ -98,7 +101,8 @@ StepSizes StepPeaks::forward(const StepLoad& load) const {
   StepSizes sizes{};
   if (replays(load)) {
     sizes[place_of(Leaf::kRuntimeActivations)] = attention_output_ * load.tokens.count();
-    sizes[place_of(Leaf::kWorkspaceAttention)] = attention_statistics_ * load.tokens.count();
+    sizes[place_of(Leaf::kWorkspaceAttention)] =
+        attention_statistics_ * load.tokens.count() + converted_latents_;
     return sizes;
   }
   const opgraph::StepShape shape{load.tokens.count(), load.rows, load.rows};
@@ -119,7 +123,8 @@ StepSizes StepPeaks::forward(const StepLoad& load) const {
 }
 
 const StepPeaks::Envelope& StepPeaks::eager(const StepLoad& load) const {
-  const StepKind kind = step_kind(deployment_, load.decodes_only, load.tokens.count());
+  StepKind kind = step_kind(deployment_, load.decodes_only, load.tokens.count());
+  kind.pool = pool_;
   const auto known = std::find_if(eager_.begin(), eager_.end(),
                                   [&](const auto& entry) { return entry.first == kind; });
   if (known != eager_.end()) {

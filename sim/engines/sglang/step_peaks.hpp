@@ -15,7 +15,8 @@ namespace oomcast::sglang {
 
 class StepPeaks final : public oomcast::StepPeaks {
  public:
-  StepPeaks(const Deployment& deployment, int stage);
+  // `pool`: slots of the KV pool.
+  StepPeaks(const Deployment& deployment, int stage, Tokens pool);
 
   // Replayed graphs keep their activations and logits in memory of their own. Outside of it are
   // what attention makes between the pieces of a captured prefill, and the sampler's probabilities.
@@ -39,10 +40,12 @@ class StepPeaks final : public oomcast::StepPeaks {
 
   const Deployment& deployment_;
   int stage_;
+  Tokens pool_;
   std::int64_t captured_rows_ = 0;    // requests of the largest captured decode
   std::int64_t captured_tokens_ = 0;  // tokens of the largest captured prefill
   Bytes attention_output_;            // a token, of the widest layer
   Bytes attention_statistics_;
+  Bytes converted_latents_;
   Bytes attention_partials_;  // of Triton's decodes, a row
   Bytes logits_row_;          // in fp32
   Bytes gathered_row_;        // with tensor parallelism

@@ -42,6 +42,19 @@ std::int64_t padding_at(const ExpertPadding& row, std::int64_t tokens) {
 
 }  // namespace
 
+Bytes converted_latents(const Deployment& deployment, const std::string& backend,
+                        const models::AttentionSpec& attention, Tokens pool) {
+  const std::int64_t bits = models::bits_of(deployment.dtype);
+  if (attention.kind != AttentionKind::kMla || pool == Tokens{0} ||
+      models::bits_of(deployment.kv_dtype) == bits ||
+      (backend != "fa3" && backend != "flashinfer")) {
+    return Bytes{0};
+  }
+  const models::MlaSpec& sizes = attention.mla;
+  return Bytes{(pool + deployment.page_size).count()} *
+         ((sizes.kv_lora_rank + sizes.rope_dim) * bits / 8);
+}
+
 StepKind step_kind(const Deployment& deployment, bool decode, std::int64_t tokens) {
   StepKind kind;
   kind.decode = decode;
@@ -89,6 +102,12 @@ StepBuilder::StepBuilder(const Deployment& deployment, int stage, StepKind kind)
       per_layer_(graph_) {}
 
 StepProgram StepBuilder::build() {
+  for (std::int64_t pass = 0; pass < kind_.draft_passes; ++pass) {
+    draft_pass();
+  }
+  if (kind_.draft_passes > 0) {
+    return {opgraph::Program(std::move(graph_)), std::move(on_second_stream_)};
+  }
   scope_ = "embedding";
   // Captured prefills of models with towers start from embeddings in a buffer of the runner.
   const bool embedded = kind_.captured && !kind_.decode && !model_.towers.empty();
@@ -124,6 +143,7 @@ StepProgram StepBuilder::build() {
   }
   op("norm", {*hidden_});
   angles_.clear();
+  keep_hidden();
   if (kind_.decode) {
     logits();
   }
@@ -133,9 +153,54 @@ StepProgram StepBuilder::build() {
   return {opgraph::Program(std::move(graph_)), std::move(on_second_stream_)};
 }
 
+// The embedding of the last token beside the hidden state before it, projected to one; the draft's
+// layers; logits (deepseek_nextn.py, glm4_moe_nextn.py, qwen3_next_mtp.py).
+void StepBuilder::draft_pass() {
+  const auto whole = [&](const char* name) { return per_token(name, "T x H x b", model_.hidden); };
+  scope_ = "draft";
+  hidden_ = apply("embed", {}, whole("hidden states"));
+  hidden_ = reduced(*hidden_, deployment_.attention_tp());
+  {
+    const Variable token(graph_, apply("enorm", {*hidden_}, whole("normed embedding")));
+    const Variable before(graph_, apply("hnorm", {*hidden_}, whole("normed hidden states")));
+    const Variable both(graph_, apply("concatenate", {*token, *before},
+                                      per_token("both", "T x 2H x b", 2 * model_.hidden)));
+    hidden_ = linear("eh_proj", *both, 2 * model_.hidden, whole("draft's input"));
+  }
+  layer(model_.draft_layers.front());
+  if (defers_sums_) {
+    const TensorId sum = reduced(*hidden_, deployment_.tp);
+    hidden_ = sum;
+  }
+  op("norm", {*hidden_});
+  keep_hidden();
+  logits();
+  hidden_.drop();
+  residual_.drop();
+}
+
+void StepBuilder::keep_hidden() {
+  if (kind_.keeps_hidden_of > 0) {
+    TensorInfo kept =
+        bytes_per_token("hidden states for the draft", "T x H x b",
+                        Bytes{(element_ * model_.hidden).count() / kind_.keeps_hidden_of});
+    kept.kept = true;
+    apply("keep for the draft", {*hidden_}, std::move(kept));
+  }
+}
+
+// A head that all ranks divide works on the tokens of every attention group; each takes its own
+// rows of the logits back (logits_processor.py _gather_dp_attn_hidden_states,
+// _scatter_dp_attn_logits).
 void StepBuilder::logits() {
-  const OpId head = op("lm_head", {*hidden_});
   const int ranks = deployment_.head_tp();
+  Variable all(graph_);
+  if (deployment_.attention_dp > 1 && ranks == deployment_.tp) {
+    gathered_ = deployment_.attention_dp;
+    all =
+        apply("gather", {*hidden_}, per_token("gathered tokens", "dp x T x H x b", model_.hidden));
+  }
+  const OpId head = op("lm_head", {all.empty() ? *hidden_ : *all});
   const std::int64_t own = div_ceil(align_up(model_.vocabulary, 64), ranks);
   TensorId rows = graph_.make(head, per_token("logits", "B x V/tp x b", own, Leaf::kRuntimeLogits));
   if (ranks == 1) {
@@ -145,9 +210,16 @@ void StepBuilder::logits() {
   const auto whole = [&](const char* name) {
     return per_token(name, "B x V x b", own * ranks, Leaf::kRuntimeLogits);
   };
-  const Variable partial(graph_, rows);
-  const Variable gathered(graph_, apply("all_gather", {rows}, whole("logits, rank by rank")));
+  Variable partial(graph_, rows);
+  Variable gathered(graph_, apply("all_gather", {rows}, whole("logits, rank by rank")));
   rows = apply("transpose", {*gathered}, whole("logits of all ranks"));
+  if (!all.empty()) {
+    const Variable of_all_groups(graph_, rows);
+    gathered.drop();
+    partial.drop();
+    gathered_ = 1;
+    rows = apply("scatter", {rows}, whole("own logits"));
+  }
   leave_logits(rows);
 }
 

@@ -76,7 +76,7 @@ TEST(Repack, MarlinCopiesAndDropsZeroPoints) {
   std::vector<LoadedTensor> tensors = {{tape.add(weight.bytes, Leaf::kModelWeights), &weight},
                                        {tape.add(scale.bytes, Leaf::kModelScales), &scale}};
   tensors.back().unused = tape.add(Bytes{32}, Leaf::kModelScales);
-  repack_weights(deployment, tape, tensors);
+  repack_weights(deployment, 0, tape, tensors);
   EXPECT_EQ(tensors.front().tensor, 3U) << "a copy";
   const std::vector<LoadStep> steps = tape.take();
   EXPECT_EQ(live(steps, Leaf::kModelWeights), Bytes{4096});
@@ -107,10 +107,70 @@ TEST(Repack, ScalesOfFourBitExpertsInBlackwellsOrder) {
   std::vector<LoadedTensor> tensors = {{tape.add(scale.bytes, Leaf::kModelScales), &scale}};
   tensors.front().unused = tape.add(scale.bytes, Leaf::kModelScales);
   tensors.front().reordered = scale.bytes;
-  repack_weights(consumer, tape, tensors);
+  repack_weights(consumer, 0, tape, tensors);
   const std::vector<LoadStep> steps = tape.take();
   EXPECT_EQ(steps.size(), 2U + 5U) << "two copies made, three tensors gone";
   EXPECT_EQ(live(steps, Leaf::kModelScales), scale.bytes);
+  EXPECT_EQ(live(steps, Leaf::kRuntimeIntermediates), Bytes{0});
+}
+
+// 24 layers of 32 experts of 3 x 2880 x 2880, half a byte each as loaded, then two.
+TEST(Repack, TritonTakesMxfp4ExpertsIn16Bits) {
+  launch::LaunchOptions options;
+  options.engine_version = "0.5.23";
+  const auto weights = [&](const std::string& flags) {
+    const Deployment deployment = resolve(
+        launch::parse_launch("sglang serve --model-path openai/gpt-oss-20b " + flags, options),
+        std::make_shared<models::ModelSpec>(models::catalog_model("openai/gpt-oss-20b")),
+        models::find_gpu("H100-80GB"), CardState{}, Assumed{});
+    return load_sequence(deployment, 0).steps;
+  };
+  const Bytes experts{24LL * 32 * 3 * 2880 * 2880};
+  const std::vector<LoadStep> wide = weights("--moe-runner-backend triton");
+  EXPECT_GT(live(wide, Leaf::kModelWeights), experts * 2);
+  EXPECT_LT(live(weights(""), Leaf::kModelWeights), experts);
+  EXPECT_LT(live(wide, Leaf::kModelScales), kMiB) << "they go with the originals";
+}
+
+// Two experts without gates, 96 wide, which the kernel takes as 128; a scale for each 16.
+TEST(Repack, Fp4ExpertsForMarlinAreCopiedOneByOne) {
+  models::ModelSpec model;
+  model.hidden = 256;
+  model.quantization.emplace();
+  model.quantization->method = "modelopt";
+  model.layer_kinds.emplace_back();
+  model.layer_kinds.back().ffn.gated = false;
+  model.layer_kinds.back().ffn.expert_width = 96;
+  model.layer_kind = {0};
+  Deployment deployment = on_card("Qwen/Qwen3-30B-A3B", "H100-80GB", "0.5.23");
+  deployment.model = std::make_shared<models::ModelSpec>(model);
+  const Bytes matrix{2LL * 96 * 256 / 2};
+  const auto part = [&](std::string_view name, bool scale) {
+    models::TensorBytes tensor{.name = name,
+                               .layer = 0,
+                               .dtype = models::DType::kFloat4,
+                               .bytes = scale ? Bytes{matrix.count() / 8} : matrix};
+    if (scale) {
+      tensor.suffix = "_scale";
+      tensor.leaf = models::WeightLeaf::kScales;
+      tensor.dtype = models::DType::kFloat8;
+    }
+    return tensor;
+  };
+  const std::vector<models::TensorBytes> sources = {
+      part("mlp.experts.w13.weight", false), part("mlp.experts.w2.weight", false),
+      part("mlp.experts.w13.weight", true), part("mlp.experts.w2.weight", true)};
+  LoadTape tape;
+  std::vector<LoadedTensor> tensors;
+  for (const models::TensorBytes& source : sources) {
+    const Leaf leaf = source.suffix.empty() ? Leaf::kModelWeights : Leaf::kModelScales;
+    tensors.push_back({tape.add(source.bytes, leaf), &source, source.bytes});
+  }
+  repack_weights(deployment, 0, tape, tensors);
+  const std::vector<LoadStep> steps = tape.take();
+  const Bytes padded{matrix.count() / 96 * 128};
+  EXPECT_EQ(live(steps, Leaf::kModelWeights), padded * 2);
+  EXPECT_EQ(live(steps, Leaf::kModelScales), Bytes{padded.count() / 8} * 2);
   EXPECT_EQ(live(steps, Leaf::kRuntimeIntermediates), Bytes{0});
 }
 

@@ -6,7 +6,9 @@
 #include "models/catalog.hpp"
 #include "models/config_reader.hpp"
 #include "sim/core/error.hpp"
+#include "sim/engines/sglang/load.hpp"
 #include "sim/engines/sglang/resident.hpp"
+#include "sim/engines/sglang/step_program.hpp"
 
 namespace oomcast::sglang {
 namespace {
@@ -100,6 +102,40 @@ TEST(Resolve, RecurrentStatesAreInSinglePrecisionUnlessAsked) {
 TEST(Resolve, ArchitecturesThatLosePrefillGraphsKeepTheirReserve) {
   EXPECT_TRUE(deployment("ByteDance-Seed/Seed-OSS-36B-Instruct").prefill_sizes.empty());
   EXPECT_FALSE(deployment(kLlama).prefill_sizes.empty());
+}
+
+// 27 layers of 512 + 64; a page and a token more than the pool, in 16 bits for the queries.
+TEST(Steps, EightBitLatentsAreConvertedAPoolAtATime) {
+  constexpr const char* kMla = "deepseek-ai/DeepSeek-V2-Lite";
+  const auto bytes = [](const Deployment& deployment, const std::string& backend) {
+    return converted_latents(deployment, backend, deployment.model->layer(0).attention,
+                             Tokens{1000});
+  };
+  const Deployment fp8 = deployment(kMla, "--kv-cache-dtype fp8_e4m3");
+  EXPECT_EQ(bytes(fp8, "fa3"), Bytes{1001LL * 576 * 2});
+  EXPECT_EQ(bytes(fp8, "flashinfer"), Bytes{1001LL * 576 * 2});
+  EXPECT_EQ(bytes(fp8, "flashmla"), Bytes{0});
+  EXPECT_EQ(bytes(deployment(kMla), "fa3"), Bytes{0});
+}
+
+// DeepSeek V3's draft has its own embedding and head (129280 x 7168, over 8 ranks) until its pool
+// is there, and is one of 62 layers in the cell; Qwen3-Next's is not counted.
+TEST(Drafts, OwnEmbeddingAndHeadGoAndCellsCount) {
+  const std::string flags = "--tp 8 --speculative-algorithm NEXTN";
+  const Deployment deepseek = deployment("deepseek-ai/DeepSeek-V3", flags, "H200");
+  const LoadSequence draft = draft_sequence(deepseek, 0);
+  ASSERT_EQ(draft.dropped.size(), 2U);
+  for (const std::uint32_t end : draft.dropped) {
+    EXPECT_EQ(draft.steps[end].bytes, Bytes{129280LL / 8 * 7168 * 2});
+  }
+  const double cell = 576 * 2;
+  EXPECT_EQ(cache_sizes(deepseek, 0).full_token, 62 * cell);
+  const std::string before = "0.5.13";
+  EXPECT_EQ(cache_sizes(deployment("deepseek-ai/DeepSeek-V3", flags, "H200", before), 0).full_token,
+            61 * cell);
+  constexpr const char* kHybrid = "Qwen/Qwen3-Next-80B-A3B-Instruct";
+  EXPECT_EQ(cache_sizes(deployment(kHybrid, flags, "H200"), 0).full_token,
+            cache_sizes(deployment(kHybrid, "--tp 8", "H200"), 0).full_token);
 }
 
 TEST(Resident, FlashInferWorkspaceByArchitecture) {
