@@ -180,8 +180,8 @@ std::optional<WritePolicy> write_policy_of(const std::string& name) {
   return look_up(kPolicies, name);
 }
 
-// 0.5.8 and 0.5.23 are recorded decision by decision. What the releases between them do is read
-// from their source.
+// 0.5.8 and 0.5.23 are recorded decision by decision, and trees over recurrent states of 0.5.22.
+// What the other releases between them do is read from their source.
 SchedulerRules rules_for(const Version& version) {
   const auto at_least = [&](int patch) { return version >= Version{{0, 5, patch}}; };
   SchedulerRules rules;
@@ -215,7 +215,7 @@ SchedulerRules rules_for(const Version& version) {
   rules.evicts_shortfall = at_least(17);
   rules.unified_tree = at_least(19);
   rules.sliding_window_pools = at_least(23);
-  rules.state_trees = at_least(23);
+  rules.state_trees = at_least(22);
   rules.host_tier = at_least(21);
   rules.disaggregation = at_least(23);
   return rules;
