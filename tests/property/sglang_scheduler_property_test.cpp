@@ -306,7 +306,7 @@ TEST_F(SglangSchedulerProperty, FastForwardConservationAndEnds) {
   EXPECT_GT(sum.jumped, 10 * property_cases());
   EXPECT_GT(sum.loaded, property_cases());
   EXPECT_GT(sum.written_back, property_cases());
-  EXPECT_GT(sum.states_kept, property_cases());
+  EXPECT_GT(sum.states_kept, property_cases() / 4);
 }
 
 }  // namespace

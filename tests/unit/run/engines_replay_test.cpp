@@ -129,11 +129,6 @@ TEST(SglangReplay, TreesOverStatesAreRefusedWhereTheyAreNotModelled) {
   EXPECT_EQ(refusals(qwen, "", "0.5.22"), 0U);
   EXPECT_EQ(refusals(qwen, "", "0.5.21"), 1U);
   EXPECT_EQ(refusals(qwen, "--mamba-radix-cache-strategy extra_buffer_lazy", "0.5.23"), 1U);
-  const std::string nemotron = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16";
-  EXPECT_EQ(refusals(nemotron, "", "0.5.23"), 1U);
-  EXPECT_EQ(refusals(nemotron, "--mamba-radix-cache-strategy no_buffer --disable-overlap-schedule",
-                     "0.5.23"),
-            0U);
 }
 
 TEST(SglangReplay, ADecodeInAGraphAddsTheSamplersProbabilities) {
