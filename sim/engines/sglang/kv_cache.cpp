@@ -31,9 +31,9 @@ KvCache::KvCache(const SchedulerConfig& config)
       states_(config.state_pool),
       tracking_slots_(config.state_pool ? config.state_pool->tracking_slots() : 0),
       pools_{SlotPool{config.pool_tokens.count()},
-             SlotPool{config.swa_pool_tokens.value_or(Tokens{}).count()},
-             SlotPool{config.state_pool ? config.state_pool->slots : 0}, config.page_size.count(),
-             config.swa_pool_tokens.has_value()},
+             SlotPool{config.swa_pool_tokens.value_or(Tokens{}).count()}, config.page_size.count(),
+             config.swa_pool_tokens.has_value(),
+             SlotPool{config.state_pool ? config.state_pool->slots : 0}},
       tree_(tree_settings(config), pools_) {}
 
 void KvCache::match(KvRow& row, const kv::TokenRuns& content, std::int64_t length) {

@@ -35,9 +35,9 @@ class SlotPool {
 struct SlotPools {
   SlotPool full;
   SlotPool window;
-  SlotPool state{0};
   std::int64_t page = 1;
   bool windowed = false;
+  SlotPool state{0};
 
   // Slots of the pages that hold positions [begin, end); begin is the start of a page.
   [[nodiscard]] std::int64_t slots(std::int64_t begin, std::int64_t end) const {

@@ -111,7 +111,8 @@ TEST(SglangReplay, PrefixesEndWhereTheTreeHasAState) {
   const Bytes state = plan.as<Plan::Sglang>()->startup.stages.front().sizes.state;
   const Served alone = run(line, {request(0, 100, 2)}, "0.5.23");
   const Served longer = run(line, {request(0, 200, 2)}, "0.5.23");
-  const Bytes token = (longer.record.totals.kv_peak - alone.record.totals.kv_peak) / 100;
+  const Bytes hundred = longer.record.totals.kv_peak - alone.record.totals.kv_peak;
+  const Bytes token{hundred.count() / 100};
   EXPECT_EQ(alone.record.totals.kv_peak, state * 3 + token * 101);
 }
 
