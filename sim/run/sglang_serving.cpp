@@ -109,7 +109,7 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
       dropped_.push_back({request.id, RequestOutcome::kFinished, request.output});
     }
     Round round{plan, plan.admitted, thrown_back_, dropped_,
-                use_of(plan.slots, plan.window_slots, plan.running)};
+                use_of(plan.slots, plan.window_slots, plan.state_slots, plan.running)};
     if (handoff_) {
       handoff_->note(plan);
       round.handed_token = plan.transfers.joined;
@@ -178,7 +178,9 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
   SteadyUse advance_steady(std::int64_t rounds) override {
     const sglang::SteadyJump& jump = scheduler_.advance_steady(rounds);
     const std::int64_t running = scheduler_.running();
-    return {use_of(jump.first, {}, running), use_of(jump.last, {}, running), jump.last_growth};
+    const sglang::StateCounts states = scheduler_.state_slots();
+    return {use_of(jump.first, {}, states, running), use_of(jump.last, {}, states, running),
+            jump.last_growth};
   }
 
   [[nodiscard]] std::int64_t preemptions() const override { return scheduler_.preemptions(); }
@@ -215,10 +217,15 @@ class SglangServing final : public SchedulerServing<Plan::Sglang, sglang::Schedu
     }
   }
 
-  // The second pool holds windows, or the state that each running request has.
+  // The second pool holds windows, or states. A server of one role has a state for each running
+  // request.
   [[nodiscard]] KvUse use_of(const sglang::PoolCounts& slots, const sglang::PoolCounts& window,
-                             std::int64_t running) const {
-    return {in_slots(slots), has_states_ ? PoolUse{running, 0} : in_slots(window)};
+                             const sglang::StateCounts& states, std::int64_t running) const {
+    if (!has_states_) {
+      return {in_slots(slots), in_slots(window)};
+    }
+    return {in_slots(slots),
+            states.total > 0 ? PoolUse{states.used, states.cached} : PoolUse{running, 0}};
   }
 
   // A startup that failed leaves no pool; its scheduler is never asked.

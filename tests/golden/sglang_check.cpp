@@ -32,7 +32,8 @@ class Comparison {
   explicit Comparison(const SglangScenario& scenario)
       : run_(scenario, true),
         role_(scenario.config.role),
-        windowed_(scenario.config.swa_pool_tokens.has_value()) {}
+        windowed_(scenario.config.swa_pool_tokens.has_value()),
+        has_states_(scenario.config.state_pool.has_value()) {}
 
   std::int64_t executed() const { return run_.executed; }
   std::string step(const Json* recorded);
@@ -54,6 +55,7 @@ class Comparison {
   SglangRun run_;
   sglang::Role role_;
   bool windowed_;
+  bool has_states_;
   Digest digest_;
   Totals totals_;
   Json kinds_ = Json::object();
@@ -96,6 +98,13 @@ Json Comparison::fields() const {
     line["swa_evict"] = plan.window_slots.cached.count();
     line["swa_avail_end"] = window_end.free.count();
     line["swa_evict_end"] = window_end.cached.count();
+  }
+  if (has_states_) {
+    const sglang::StateCounts states_end = run_.scheduler.state_slots();
+    line["state_avail"] = plan.state_slots.free;
+    line["state_evict"] = plan.state_slots.cached;
+    line["state_avail_end"] = states_end.free;
+    line["state_evict_end"] = states_end.cached;
   }
   Json extend = Json::array();
   for (const sglang::ExtendedRequest& request : plan.extended) {
@@ -141,6 +150,11 @@ std::string Comparison::pool_text() const {
     text += fmt::format(",{},{},{},{}", plan.window_slots.free.count(),
                         plan.window_slots.cached.count(), window_end.free.count(),
                         window_end.cached.count());
+  }
+  if (has_states_) {
+    const sglang::StateCounts states_end = run_.scheduler.state_slots();
+    text += fmt::format(",{},{},{},{}", plan.state_slots.free, plan.state_slots.cached,
+                        states_end.free, states_end.cached);
   }
   return text;
 }

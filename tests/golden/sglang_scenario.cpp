@@ -70,6 +70,23 @@ void read_config(const JsonView& view, sglang::SchedulerConfig& config) {
   config.sliding_window = tokens("sliding_window").value_or(Tokens{});
 }
 
+// Recurrent layers: slots of the state pool, and how the prefix tree gets states.
+void read_states(const JsonView& view, sglang::SchedulerConfig& config) {
+  const std::optional<std::int64_t> slots = view.integer("state_slots", 1, kMax);
+  if (!slots) {
+    return;
+  }
+  sglang::StatePoolSettings pool;
+  pool.slots = *slots;
+  pool.overlap = !config.disable_overlap_schedule;
+  pool.tracks = !config.disable_radix_cache &&
+                view.text("mamba_radix_cache_strategy").value_or("") == "extra_buffer";
+  if (const auto interval = view.integer("mamba_track_interval", 1, kMax)) {
+    pool.track_interval = Tokens{*interval};
+  }
+  config.state_pool = pool;
+}
+
 // A scenario of a prefill or decode server.
 void read_role(const JsonView& view, sglang::SchedulerConfig& config) {
   const std::optional<std::string> mode = view.text("disaggregation_mode");
@@ -169,6 +186,7 @@ SglangScenario read_sglang_scenario(const Json& header, const std::string& path)
   }
   problems.raise_if_any();
   read_config(*config, scenario.config);
+  read_states(*config, scenario.config);
   read_role(*config, scenario.config);
   scenario.config.rules = sglang::rules_for(*version);
   const std::map<std::string, std::uint64_t> routing_keys = number_routing_keys(*requests);

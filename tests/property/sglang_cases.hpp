@@ -34,6 +34,7 @@ class Generator : private RandomCase {
     settings(made.config);
     workload(made);
     host(made);
+    states(made.config);
     return made;
   }
 
@@ -42,6 +43,7 @@ class Generator : private RandomCase {
   void window(SchedulerConfig& config);
   void role(SchedulerConfig& config);
   void host(Case& made);
+  void states(SchedulerConfig& config);
   void workload(Case& made);
 };
 
@@ -132,6 +134,23 @@ inline void Generator::host(Case& made) {
   config.host_tier = HostTierSettings{config.page_size * number(1, chance(70) ? 3 * pool : pool),
                                       static_cast<WritePolicy>(number(0, 2))};
   made.longest_copy = number(0, 8);
+}
+
+// Recurrent layers, with little more than the slots that requests need.
+inline void Generator::states(SchedulerConfig& config) {
+  const bool sharing = !config.disable_radix_cache;
+  if (config.swa_pool_tokens || config.host_tier || config.role != Role::kMixed ||
+      (sharing && !config.rules.state_trees) || chance(50)) {
+    return;
+  }
+  StatePoolSettings pool;
+  pool.tracks = sharing && (config.page_size > Tokens{1} || chance(50));
+  pool.overlap = !config.disable_overlap_schedule;
+  pool.kernel_chunk = Tokens{std::int64_t{1} << number(0, 5)};
+  pool.track_interval = Tokens{number(1, 40)};
+  pool.slots = pool.slots_per_request(sharing) * config.max_running_requests +
+               number(0, chance(50) ? 3 : 40);
+  config.state_pool = pool;
 }
 
 inline void Generator::workload(Case& made) {

@@ -125,6 +125,8 @@ void expect_same_plan(const StepPlan& left, const StepPlan& right) {
   ASSERT_EQ(left.admitted.size(), right.admitted.size());
   ASSERT_EQ(left.slots.free, right.slots.free);
   ASSERT_EQ(left.slots.cached, right.slots.cached);
+  ASSERT_EQ(left.state_slots.free, right.state_slots.free);
+  ASSERT_EQ(left.state_slots.cached, right.state_slots.cached);
   ASSERT_EQ(left.running, right.running);
   ASSERT_EQ(left.waiting, right.waiting);
 }
@@ -219,6 +221,7 @@ struct Seen {
   std::int64_t jumped = 0;  // rounds
   std::int64_t loaded = 0;  // tokens from the host
   std::int64_t written_back = 0;
+  std::int64_t states_kept = 0;  // by the tree at the end
 };
 
 // Single steps one by one beside a run that jumps wherever it may (mostly as far as it may).
@@ -278,7 +281,9 @@ Seen compare_fast_forward(const Case& made, RandomStream& random) {
     ends.expect_complete(slow.added);
     fast_ends.expect_complete(fast.added);
     EXPECT_EQ(slow.scheduler().slots().used, Tokens{});
+    EXPECT_EQ(slow.scheduler().state_slots().used, 0);
   }
+  seen.states_kept = slow.scheduler().state_slots().cached;
   seen.loaded = slow.loaded;
   seen.written_back = slow.written_back;
   return seen;
@@ -294,12 +299,14 @@ TEST_F(SglangSchedulerProperty, FastForwardConservationAndEnds) {
     sum.jumped += seen.jumped;
     sum.loaded += seen.loaded;
     sum.written_back += seen.written_back;
+    sum.states_kept += seen.states_kept;
     ASSERT_FALSE(HasFailure());
   }
-  // There was something to jump over, and host tiers had work.
+  // There was something to jump over, host tiers had work, and trees had states.
   EXPECT_GT(sum.jumped, 10 * property_cases());
   EXPECT_GT(sum.loaded, property_cases());
   EXPECT_GT(sum.written_back, property_cases());
+  EXPECT_GT(sum.states_kept, property_cases() / 4);
 }
 
 }  // namespace

@@ -56,6 +56,7 @@ struct Deployment : EngineDeployment {
   bool radix_cache = true;
   bool overlap = true;
   std::int64_t slots_per_request = 1;  // of recurrent state
+  bool tracks_states = false;          // in slots beside the request's own, for the prefix cache
   std::optional<Speculation> speculation;
   Bytes multimodal_reservation;
   bool dummy_weights = false;

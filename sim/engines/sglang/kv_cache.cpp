@@ -14,6 +14,9 @@ TreeSettings tree_settings(const SchedulerConfig& config) {
   settings.window = config.swa_pool_tokens ? config.sliding_window.count() : 0;
   settings.unified = config.rules.unified_tree;
   settings.host = config.host_tier;
+  if (config.state_pool) {
+    settings.state_grid = config.state_pool->grid(config.page_size).count();
+  }
   return settings;
 }
 
@@ -25,9 +28,12 @@ KvCache::KvCache(const SchedulerConfig& config)
       cuts_outputs_(config.rules.cuts_outputs),
       evicts_shortfall_(config.rules.evicts_shortfall),
       window_(config.sliding_window.count()),
+      states_(config.state_pool),
+      tracking_slots_(config.state_pool ? config.state_pool->tracking_slots() : 0),
       pools_{SlotPool{config.pool_tokens.count()},
              SlotPool{config.swa_pool_tokens.value_or(Tokens{}).count()}, config.page_size.count(),
-             config.swa_pool_tokens.has_value()},
+             config.swa_pool_tokens.has_value(),
+             SlotPool{config.state_pool ? config.state_pool->slots : 0}},
       tree_(tree_settings(config), pools_) {}
 
 void KvCache::match(KvRow& row, const kv::TokenRuns& content, std::int64_t length) {
@@ -41,6 +47,81 @@ void KvCache::match(KvRow& row, const kv::TokenRuns& content, std::int64_t lengt
   row.branch = found.branch;
   row.end = found.end;
   row.host = found.host;
+}
+
+void KvCache::adopt_state(KvRow& row) {
+  if (!sharing_ || !states_ || row.node == kRoot || row.has_state) {
+    return;
+  }
+  if (pools_.state.free() == 0) {
+    // What is to be copied must not be evicted for its copy.
+    const WindowMark mark = tree_.lock(row.node);
+    make_state_room(1);
+    tree_.unlock(row.node, mark);
+  }
+  pools_.state.take(1);
+  row.has_state = true;
+}
+
+void KvCache::return_state(KvRow& row) {
+  if (row.has_state) {
+    pools_.state.give(1);
+    row.has_state = false;
+  }
+}
+
+void KvCache::make_state_room(std::int64_t slots) {
+  if (sharing_ && pools_.state.free() < slots) {
+    tree_.evict_states(slots - pools_.state.free());
+  }
+}
+
+std::int64_t KvCache::missing_states(const KvRow& row) const {
+  if (!states_) {
+    return 0;
+  }
+  return (row.has_state ? 0 : 1) + tracking_slots_ - row.tracking;
+}
+
+void KvCache::take_states(KvRow& row) {
+  if (!states_) {
+    return;
+  }
+  pools_.state.take(missing_states(row));
+  row.has_state = true;
+  row.tracking = tracking_slots_;
+}
+
+// A state comes out of the kernels at whole chunks from where the extend began. Of those the last
+// one on the grid is kept, or the one where another sequence parts.
+void KvCache::track_extend(KvRow& row, std::int64_t end) const {
+  if (tracking_slots_ == 0) {
+    return;
+  }
+  const std::int64_t grid = states_->grid(Tokens{pools_.page}).count();
+  const std::int64_t tokens = end - row.prefix;
+  if (tokens < grid) {
+    return;
+  }
+  row.tracked = row.prefix + tokens / grid * grid;
+  const std::int64_t kernel = states_->kernel_chunk.count();
+  const bool at_last_chunk = row.prefix + tokens / kernel * kernel == *row.tracked;
+  const std::int64_t before = at_last_chunk ? end : *row.tracked + 1;
+  if (row.branch && *row.branch > row.prefix && *row.branch < before &&
+      (*row.branch - row.prefix) % states_->chunk(Tokens{pools_.page}).count() == 0) {
+    row.tracked = *row.branch;
+  }
+}
+
+void KvCache::track_decodes(KvRow& row, std::int64_t begin, std::int64_t end) const {
+  if (tracking_slots_ == 0) {
+    return;
+  }
+  const std::int64_t interval = states_->track_grid(Tokens{pools_.page}).count();
+  const std::int64_t last = end / interval * interval;
+  if (last > begin) {
+    row.tracked = last;
+  }
 }
 
 bool KvCache::load_back(KvRow& row) {
@@ -123,6 +204,10 @@ void KvCache::publish(KvRow& row, const Published& what) {
     publish_old(row, what);
     return;
   }
+  if (states_) {
+    publish_state(row, what);
+    return;
+  }
   const bool to_branch = row.branch && *row.branch > row.shared && *row.branch <= what.length;
   const std::int64_t length = to_branch ? *row.branch : what.length;
   if (!what.finished) {
@@ -150,6 +235,40 @@ void KvCache::publish(KvRow& row, const Published& what) {
       slide(row, what.computed - 1);
     }
   }
+}
+
+// The tree gets KV up to a point and the state of that point. A running request keeps as many slots
+// as it had: it copies its state, or takes another slot for the tracked one it gives. A finished
+// one gives the slot itself.
+void KvCache::publish_state(KvRow& row, const Published& what) {
+  std::int64_t length = what.length;
+  if (tracking_slots_ > 0) {
+    // What was decoded beyond the key has no name.
+    length = row.tracked.value_or(0) <= what.length ? row.tracked.value_or(0) : 0;
+    row.tracked.reset();
+  }
+  if (length == 0) {
+    return;
+  }
+  if (!what.finished) {
+    make_state_room(1);
+    pools_.state.take(1);
+  }
+  const std::int64_t end = pools_.floor(length);
+  const RadixTree::Inserted inserted = tree_.insert(
+      *what.content,
+      {.length = end, .shared = row.shared, .published = row.published, .priority = what.priority});
+  row.published = std::max(row.published, end);
+  if (!what.finished && !inserted.took_state) {
+    pools_.state.give(1);
+  } else if (what.finished && inserted.took_state) {
+    row.tracking -= tracking_slots_ > 0 ? 1 : 0;
+    row.has_state = tracking_slots_ > 0;
+  }
+  unhold(row);
+  row.node = inserted.node;
+  hold(row);
+  row.shared = end;
 }
 
 void KvCache::publish_old(KvRow& row, const Published& what) {
@@ -186,6 +305,10 @@ void KvCache::release(KvRow& row, const Published& what, bool publish, std::int6
     unhold(row);
     give_row(row, align_up(owned, pools_.page), row.filled);
   }
+  pools_.state.give((row.has_state ? 1 : 0) + row.tracking);
+  row.has_state = false;
+  row.tracking = 0;
+  row.tracked.reset();
   row.filled = 0;
   row.gone = 0;
   row.held = false;

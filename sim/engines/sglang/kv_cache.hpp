@@ -24,10 +24,16 @@ struct KvRow {
   NodeId node = kRoot;                 // where the latest lookup or insert ended
   NodeId end = kRoot;                  // where the latest lookup ended on the host
   std::int64_t host = 0;               // tokens from node to end, on the host alone
-  std::optional<std::int64_t> branch;  // window trees, see RadixTree::Match
+  std::optional<std::int64_t> branch;  // trees of windows or states, see RadixTree::Match
   bool locks = false;
   NodeId locked = kRoot;
   WindowMark mark = 0;
+
+  // Recurrent layers: a slot for its state, slots that states are tracked in, and the position of
+  // the state tracked last, if that is not the tree's yet.
+  bool has_state = false;
+  std::int64_t tracking = 0;
+  std::optional<std::int64_t> tracked;
 };
 
 // What a publication needs to know of the request.
@@ -65,6 +71,19 @@ class KvCache {
   void unlock(NodeId node, WindowMark mark);
   void hold(KvRow& row);  // locks row.node for the request
 
+  // Recurrent layers. The state of a hit is copied to a slot of the request's own (copy on write);
+  // return_state() gives that back where the request is not admitted after all.
+  void adopt_state(KvRow& row);
+  void return_state(KvRow& row);
+  // Slots that a request with a row has and this one lacks.
+  [[nodiscard]] std::int64_t missing_states(const KvRow& row) const;
+  // Evicts states until so many slots are free, where it can.
+  void make_state_room(std::int64_t slots);
+  void take_states(KvRow& row);
+  // Notes the state that an extend from row.prefix to `end` keeps, or decodes of (begin, end].
+  void track_extend(KvRow& row, std::int64_t end) const;
+  void track_decodes(KvRow& row, std::int64_t begin, std::int64_t end) const;
+
   // Brings the part of the row's hit that is on the host to the card, where it can; the row has
   // that part no longer, as a hit on the card or not at all. Whether it did.
   bool load_back(KvRow& row);
@@ -94,6 +113,7 @@ class KvCache {
  private:
   void unhold(KvRow& row);
   void give_row(const KvRow& row, std::int64_t begin, std::int64_t end);
+  void publish_state(KvRow& row, const Published& what);
   void publish_old(KvRow& row, const Published& what);
   void release_old(KvRow& row, const Published& what, bool publish);
 
@@ -102,6 +122,8 @@ class KvCache {
   bool cuts_outputs_;
   bool evicts_shortfall_;
   std::int64_t window_;
+  std::optional<StatePoolSettings> states_;
+  std::int64_t tracking_slots_;  // of each request; 0: states are published as they are
   SlotPools pools_;
   RadixTree tree_;
 };

@@ -70,7 +70,8 @@ RadixTree::Match RadixTree::match(const kv::TokenRuns& content, std::int64_t len
     window_run = at(node).has_window ? window_run + common : 0;
     if (!at(node).on_card) {
       best.host += common;
-    } else if (settings_.window == 0 || (at(node).has_window && window_run >= settings_.window)) {
+    } else if ((settings_.window == 0 || (at(node).has_window && window_run >= settings_.window)) &&
+               (settings_.state_grid == 0 || at(node).has_state)) {
       best.node = node;
       best.length = known;
     }
@@ -82,6 +83,12 @@ RadixTree::Match RadixTree::match(const kv::TokenRuns& content, std::int64_t len
     refresh_window(best.node);
     if (known > best.length) {
       best.branch = known;
+    }
+  }
+  if (settings_.state_grid > 0) {
+    refresh_state(best.node);
+    if (const std::int64_t point = known - known % settings_.state_grid; point > best.length) {
+      best.branch = point;
     }
   }
   best.end = best.host > 0 ? node : best.node;
@@ -175,7 +182,8 @@ RadixTree::Inserted RadixTree::insert(const kv::TokenRuns& content, const Insert
     content.advance(place, common);
   }
   result.existing = start;
-  if (start < insertion.length) {
+  const bool adds = start < insertion.length;
+  if (adds) {
     node = add_leaf(node, content, place, insertion.length - start, insertion.priority);
     if (settings_.window > 0) {
       publish_leaf_window(node, start, insertion);
@@ -185,7 +193,10 @@ RadixTree::Inserted RadixTree::insert(const kv::TokenRuns& content, const Insert
   if (settings_.window > 0) {
     refresh_window(node);
   }
-  if (settings_.unified && start < insertion.length) {
+  if (settings_.state_grid > 0) {
+    result.took_state = own_state(node, adds);
+  }
+  if (settings_.unified && adds) {
     count_hit(node, insertion.length, insertion);
   }
   return result;
@@ -262,6 +273,7 @@ bool RadixTree::evict_leaf(NodeId node) {
 
 void RadixTree::delete_node(NodeId node) {
   drop_window(node);
+  drop_state(node);
   if (at(node).on_card) {
     evictable_ -= at(node).length;
     pools_.full.give(at(node).length);
@@ -309,6 +321,7 @@ WindowMark RadixTree::lock(NodeId node) {
     }
   }
   const WindowMark mark = settings_.window > 0 ? lock_window(node) : 0;
+  lock_state(node);
   update_leaf(node);
   return mark;
 }
@@ -317,6 +330,7 @@ void RadixTree::unlock(NodeId node, WindowMark mark) {
   if (settings_.window > 0) {
     unlock_window(node, mark);
   }
+  unlock_state(node);
   for (NodeId up = node; up != kRoot; up = at(up).parent) {
     OOMCAST_CHECK(at(up).locks > 0, "node {} is unlocked once too often", up);
     if (--at(up).locks == 0 && at(up).on_card) {
@@ -348,6 +362,7 @@ void RadixTree::add_to(Digest& digest) const {
          {node.length, static_cast<std::int64_t>(node.parent), node.locks, node.access,
           node.creation, node.hits, node.priority, node.window_locks,
           static_cast<std::int64_t>(node.has_window), static_cast<std::int64_t>(node.newer),
+          static_cast<std::int64_t>(node.has_state), node.state_locks,
           static_cast<std::int64_t>(node.on_card), static_cast<std::int64_t>(node.on_host),
           node.write, node.load, node.host_locks}) {
       digest.add_word(static_cast<std::uint64_t>(number));
@@ -404,7 +419,11 @@ void RadixTree::check(std::int64_t locks) const {
   OOMCAST_CHECK(under_root == locks + copy_locks_,
                 "{} locks in the tree, requests hold {} and copies {}", under_root, locks,
                 copy_locks_);
-  check_window();
+  if (settings_.state_grid > 0) {
+    check_states();
+  } else {
+    check_window();
+  }
   check_host();
 }
 

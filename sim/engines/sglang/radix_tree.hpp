@@ -9,6 +9,10 @@
 //     newest. (Times of a path differ a little there. No decision can depend on that: of a path one
 //     node at a time is a leaf.)
 //
+// Recurrent layers: a node owns the state at its end, or none. A hit ends at the deepest node that
+// has one. States are evicted by an order of their own, from leaves with their KV and from inner
+// nodes alone; only the node that a request works on is locked against that.
+//
 // Sliding-window models (0.5.23): a node owns the window slots of its whole edge, or none (a
 // "tombstone"). A hit needs a window's length of them up to its end. Window slots are evicted by
 // an order of their own, from leaves and from inner nodes.
@@ -49,7 +53,8 @@ struct TreeSettings {
   EvictionPolicy policy = EvictionPolicy::kLru;
   std::int64_t tlru_threshold = 0;
   std::int64_t tlru_next_prompt = 0;
-  std::int64_t window = 0;  // 0: no sliding window
+  std::int64_t window = 0;      // 0: no sliding window
+  std::int64_t state_grid = 0;  // states are made at multiples of it; 0: no recurrent layers
   bool unified = true;
   std::optional<HostTierSettings> host = {};
 };
@@ -75,7 +80,7 @@ class RadixTree {
     NodeId node = kRoot;
     std::int64_t length = 0;
     // Window trees: content is known up to here, further than `length`, but its window slots are
-    // gone.
+    // gone. Recurrent layers: likewise, the last point on the grid up to there.
     std::optional<std::int64_t> branch;
     // Host trees: the deepest node known, and tokens from `node` to it, on the host alone.
     NodeId end = kRoot;
@@ -94,6 +99,7 @@ class RadixTree {
   struct Inserted {
     NodeId node = kRoot;        // where the content ends
     std::int64_t existing = 0;  // so much was there before
+    bool took_state = false;    // recurrent layers: there was no state at the end
   };
   // Takes over the slots of [shared, length). The unified tree gives back slots of what was there
   // already; before, the caller gives back [shared, existing).
@@ -105,6 +111,8 @@ class RadixTree {
   // Evicts until the pools have so many slots more than now, where they can. 0.5.23's order: leaves
   // for the full pool, then the window order.
   void evict(std::int64_t full_short, std::int64_t window_short);
+  // Evicts states until their pool has so many slots more than now, where it can.
+  void evict_states(std::int64_t slots);
   // Evicts leaves until so many tokens are evicted.
   void evict_count(std::int64_t tokens);
 
@@ -129,6 +137,8 @@ class RadixTree {
   [[nodiscard]] std::int64_t locked() const { return locked_; }
   [[nodiscard]] std::int64_t window_evictable() const { return window_evictable_; }
   [[nodiscard]] std::int64_t window_locked() const { return window_locked_; }
+  [[nodiscard]] std::int64_t states_evictable() const { return states_evictable_; }
+  [[nodiscard]] std::int64_t states_locked() const { return states_locked_; }
   [[nodiscard]] std::int64_t nodes() const { return live_ - 1; }
 
   // Positions of `ends` in the order of policy dfs-weight: depth first, subtrees with more of the
@@ -181,7 +191,9 @@ class RadixTree {
     bool has_window = false;
     std::int64_t window_locks = 0;
     WindowMark mark = 0;
-    NodeId newer = kNoNode;  // window order
+    bool has_state = false;
+    std::int64_t state_locks = 0;
+    NodeId newer = kNoNode;  // order of windows, or of states: no tree has both
     NodeId older = kNoNode;
   };
 
@@ -234,6 +246,15 @@ class RadixTree {
   WindowMark lock_window(NodeId node);
   void unlock_window(NodeId node, WindowMark mark);
   void check_window() const;
+  void check_order(std::int64_t owners) const;
+
+  // radix_state.cpp
+  void refresh_state(NodeId node);
+  bool own_state(NodeId node, bool is_new);
+  void drop_state(NodeId node);
+  void lock_state(NodeId node);
+  void unlock_state(NodeId node);
+  void check_states() const;
 
   TreeSettings settings_;
   SlotPools& pools_;
@@ -258,6 +279,8 @@ class RadixTree {
 
   std::int64_t window_evictable_ = 0;
   std::int64_t window_locked_ = 0;
+  std::int64_t states_evictable_ = 0;
+  std::int64_t states_locked_ = 0;
   WindowMark next_mark_ = 1;
   NodeId newest_ = kNoNode;
   NodeId oldest_ = kNoNode;

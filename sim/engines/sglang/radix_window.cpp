@@ -177,13 +177,17 @@ void RadixTree::check_window() const {
   OOMCAST_CHECK(evictable == window_evictable_ && locked == window_locked_,
                 "window sizes {} + {}, counted {} + {}", window_evictable_, window_locked_,
                 evictable, locked);
+  check_order(owners);
+}
+
+void RadixTree::check_order(std::int64_t owners) const {
   std::int64_t listed = 0;
   for (NodeId node = oldest_; node != kNoNode; node = at(node).newer) {
     ++listed;
     OOMCAST_CHECK(at(node).newer == kNoNode ? node == newest_ : at(at(node).newer).older == node,
-                  "the window order is torn at node {}", node);
+                  "the order of windows or states is torn at node {}", node);
   }
-  OOMCAST_CHECK(listed == owners, "{} nodes in the window order, {} own window slots", listed,
+  OOMCAST_CHECK(listed == owners, "{} nodes in the order of windows or states, {} own some", listed,
                 owners);
 }
 

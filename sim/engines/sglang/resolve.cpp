@@ -580,10 +580,15 @@ class Resolver : private LaunchResolver<Deployment> {
     const std::string strategy = line().text("mamba-scheduler-strategy").value_or("auto");
     out_.slots_per_request = kBase;
     const bool triton = line().text("linear-attn-backend").value_or("triton") == "triton";
-    const bool extra = strategy.rfind("extra_buffer", 0) == 0 ||
-                       (strategy == "auto" && rules().extra_state_buffer && triton);
-    if (extra) {
+    // Without overlap and pages the states as they are will do.
+    const bool worth = out_.overlap || out_.page_size > Tokens{1};
+    out_.tracks_states = strategy.rfind("extra_buffer", 0) == 0 ||
+                         (strategy == "auto" && rules().extra_state_buffer && triton && worth &&
+                          !models::named(rules().untracked_architectures, model()));
+    if (out_.tracks_states) {
       out_.slots_per_request += strategy == "extra_buffer_lazy" || !out_.overlap ? 1 : 2;
+    } else if (!has_compressed(model())) {
+      out_.overlap = false;  // it would run ahead of the state that is published
     }
   }
 

@@ -253,6 +253,12 @@ PoolCounts Scheduler::Impl::window_slots() const {
   return kv_.windowed() ? counts(kv_.pools().window, kv_.tree().window_evictable()) : PoolCounts{};
 }
 
+StateCounts Scheduler::Impl::state_slots() const {
+  const SlotPool& pool = kv_.pools().state;
+  const std::int64_t cached = kv_.tree().states_evictable();
+  return {pool.total(), pool.free(), cached, pool.total() - pool.free() - cached};
+}
+
 std::optional<Stall> Scheduler::Impl::stall() const {
   const Slot head = never_admitted();
   if (head == kNoSlot) {
@@ -273,7 +279,8 @@ std::uint64_t Scheduler::Impl::state_digest() const {
     for (const std::int64_t number :
          {output(request), running_.filled(request), running_.decodes(request), request.kv.shared,
           request.kv.published, request.kv.gone, request.kv.prefix, request.known, request.computed,
-          request.middle_chunks, request.queued_at, request.prefill_seen}) {
+          request.middle_chunks, request.queued_at, request.prefill_seen, request.kv.tracking,
+          request.kv.tracked.value_or(-1)}) {
       add(number);
     }
     add((request.waiting ? 1 : 0) + (request.running ? 2 : 0) + (request.finished ? 4 : 0) +
@@ -288,6 +295,7 @@ std::uint64_t Scheduler::Impl::state_digest() const {
   kv_.tree().add_to(digest);
   add(kv_.pools().full.free());
   add(kv_.pools().window.free());
+  add(kv_.pools().state.free());
   add(running_.full ? 1 : 0);
   add(running_.extend_tokens);
   add(chunked_);
@@ -303,6 +311,7 @@ void Scheduler::Impl::check_conservation() const {
   const SlotPools& pools = kv_.pools();
   std::int64_t full = 0;
   std::int64_t window = 0;
+  std::int64_t states = 0;
   std::int64_t rows = 0;
   std::int64_t locks = 0;
   for (Slot slot = 0; slot < slots_.size(); ++slot) {
@@ -315,6 +324,7 @@ void Scheduler::Impl::check_conservation() const {
     const std::int64_t filled = running_.filled(request);
     full += std::max<std::int64_t>(pools.slots(request.kv.shared, filled), 0);
     const std::int64_t window_from = std::max(request.kv.shared, request.kv.gone);
+    states += (request.kv.has_state ? 1 : 0) + request.kv.tracking;
     window += pools.windowed ? std::max<std::int64_t>(pools.slots(window_from, filled), 0) : 0;
   }
   const RadixTree& tree = kv_.tree();
@@ -327,6 +337,11 @@ void Scheduler::Impl::check_conservation() const {
                 "window pool: {} free + {} evictable + {} locked + {} of requests, it has {}",
                 pools.window.free(), tree.window_evictable(), tree.window_locked(), window,
                 pools.window.total());
+  OOMCAST_CHECK(pools.state.free() + tree.states_evictable() + tree.states_locked() + states ==
+                    pools.state.total(),
+                "state pool: {} free + {} evictable + {} locked + {} of requests, it has {}",
+                pools.state.free(), tree.states_evictable(), tree.states_locked(), states,
+                pools.state.total());
   const std::int64_t all_rows = config_.max_running_requests + config_.extra_rows;
   OOMCAST_CHECK(rows + free_rows_ == all_rows, "{} rows held, {} free of {}", rows, free_rows_,
                 all_rows);
@@ -358,6 +373,7 @@ bool Scheduler::work_in_flight() const { return impl_->work_in_flight(); }
 bool Scheduler::idle() const { return impl_->idle(); }
 PoolCounts Scheduler::slots() const { return impl_->slots(); }
 PoolCounts Scheduler::window_slots() const { return impl_->window_slots(); }
+StateCounts Scheduler::state_slots() const { return impl_->state_slots(); }
 Tokens Scheduler::host_used() const { return impl_->host_used(); }
 std::int64_t Scheduler::running() const { return impl_->running(); }
 std::int64_t Scheduler::waiting() const { return impl_->waiting(); }

@@ -102,6 +102,14 @@ struct PoolCounts {
   Tokens used;
 };
 
+// Slots of the pool of recurrent states: likewise.
+struct StateCounts {
+  std::int64_t total = 0;
+  std::int64_t free = 0;
+  std::int64_t cached = 0;
+  std::int64_t used = 0;
+};
+
 // The engine stops with an error; nothing is scheduled any more.
 enum class EngineError {
   kNone,
@@ -148,6 +156,7 @@ struct StepPlan : StepTotals {
 
   PoolCounts slots;         // while the step executes
   PoolCounts window_slots;  // likewise; zeros without a window pool
+  StateCounts state_slots;  // likewise; zeros without recurrent layers
 };
 
 struct StepOutput {
@@ -212,6 +221,7 @@ class Scheduler {
 
   [[nodiscard]] PoolCounts slots() const;
   [[nodiscard]] PoolCounts window_slots() const;
+  [[nodiscard]] StateCounts state_slots() const;
   [[nodiscard]] Tokens host_used() const;      // slots of the host tier
   [[nodiscard]] std::int64_t running() const;  // unfinished requests of the running batch
   [[nodiscard]] std::int64_t waiting() const;

@@ -2,6 +2,7 @@
 // versions, as data.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,6 +32,29 @@ struct HostTierSettings {
   [[nodiscard]] std::int64_t write_hits() const {
     return policy == WritePolicy::kWriteThrough ? 1 : 2;
   }
+};
+
+// Recurrent layers (mem_cache/memory_pool.py, HybridReqToTokenPool; runtime_context.py for the
+// grids). With a prefix cache states go to its tree: at the ends of chunks and sequences as they
+// are
+// (--mamba-scheduler-strategy no_buffer), or where they were tracked into slots beside the
+// request's own (extra_buffer).
+struct StatePoolSettings {
+  std::int64_t slots = 0;  // without the one for padding
+  bool tracks = false;
+  bool overlap = false;
+  Tokens kernel_chunk{64};     // of the model's recurrent kernels
+  Tokens track_interval{256};  // of decodes
+
+  [[nodiscard]] std::int64_t tracking_slots() const { return tracks ? 1 + (overlap ? 1 : 0) : 0; }
+  // Most that a request can need at a time: beside those it holds the state of its node is locked,
+  // and one is under way to the tree.
+  [[nodiscard]] std::int64_t slots_per_request(bool sharing) const {
+    return sharing ? 3 + tracking_slots() : 1;
+  }
+  [[nodiscard]] Tokens chunk(Tokens page) const { return std::max(kernel_chunk, page); }
+  [[nodiscard]] Tokens grid(Tokens page) const;
+  [[nodiscard]] Tokens track_grid(Tokens page) const;
 };
 
 // By the names of --schedule-policy, --radix-eviction-policy and --retraction-policy; nullopt for
@@ -77,6 +101,7 @@ struct SchedulerRules {
   bool evicts_shortfall = true;      // eviction asks for what is missing, not for the whole need
   bool unified_tree = true;          // times, hits and duplicates as the unified tree has them
   bool sliding_window_pools = true;  // window pools as modelled here
+  bool state_trees = true;           // prefix trees over recurrent states, likewise
   bool host_tier = true;             // HiCache as modelled here
   bool disaggregation = true;        // prefill and decode roles as modelled here
 };
@@ -112,6 +137,7 @@ struct SchedulerConfig {
   // Sliding-window layers: slots of their pool, and the window as the pools keep it.
   std::optional<Tokens> swa_pool_tokens;
   Tokens sliding_window;
+  std::optional<StatePoolSettings> state_pool;
   std::optional<HostTierSettings> host_tier;
 
   Role role = Role::kMixed;

@@ -42,6 +42,7 @@ class Scheduler::Impl {
   [[nodiscard]] bool idle() const { return live_.empty() && !work_in_flight(); }
   [[nodiscard]] PoolCounts slots() const;
   [[nodiscard]] PoolCounts window_slots() const;
+  [[nodiscard]] StateCounts state_slots() const;
   [[nodiscard]] Tokens host_used() const { return Tokens{kv_.tree().host_used()}; }
   [[nodiscard]] std::int64_t running() const { return running_.unfinished(); }
   [[nodiscard]] std::int64_t waiting() const { return static_cast<std::int64_t>(waiting_.size()); }
@@ -139,6 +140,7 @@ class Scheduler::Impl {
   void pick_waiting(Adder& adder);
   void take_picked_from_queue(const std::vector<Slot>& picked);
   bool build_prefill(Adder& adder, Batch& batch);
+  void take_states(const std::vector<Slot>& picked);
   void extend_windows(const std::vector<Slot>& picked);
   void mix_running(Batch& batch);
   void record_prefill(const Batch& batch);

@@ -113,6 +113,8 @@ void Scheduler::Impl::finish(Slot slot, FinishReason reason,
                                  : std::min(request.kv.filled, request.known);
   const std::int64_t keyed =
       rules_.publishes_outputs ? std::min(owned, request.known) : request.computed;
+  // Of decodes the results known by now; a state is tracked as its result is seen.
+  kv_.track_decodes(request.kv, request.computed, request.known - 1);
   kv_.release(request.kv, published(request, keyed), true, owned);
   ++free_rows_;
   finished.push_back({request.id, reason, Tokens{request.output}});

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "sim/core/setting_checks.hpp"
 #include "sim/engines/sglang/scheduler_config.hpp"
@@ -58,6 +59,35 @@ void check_window(const SchedulerConfig& config, SettingChecks& checks) {
   }
 }
 
+// Where both rules are kept, it is safe that there is always a slot.
+void check_states(const SchedulerConfig& config, SettingChecks& checks) {
+  if (!config.state_pool) {
+    return;
+  }
+  const StatePoolSettings& pool = *config.state_pool;
+  checks.range("state_pool.slots", pool.slots, 1, kMaxSlots);
+  checks.range("state_pool.kernel_chunk", pool.kernel_chunk.count(), 1, kMaxTokens);
+  checks.range("state_pool.track_interval", pool.track_interval.count(), 1, kMaxTokens);
+  const auto refuse = [&](const char* setting, bool set, const char* expected) {
+    if (set) {
+      checks.problem("state_pool", setting, expected);
+    }
+  };
+  const bool sharing = !config.disable_radix_cache;
+  refuse("fewer slots than requests need",
+         pool.slots / pool.slots_per_request(sharing) < config.max_running_requests,
+         "slots for max_running_requests, or the engine stops for want of them");
+  refuse("with a sliding-window pool", sharing && config.swa_pool_tokens.has_value(),
+         "one of the two with a prefix cache: a tree of both is not modelled");
+  refuse("with a host tier", config.host_tier.has_value(), "none: not modelled");
+  refuse("in a prefill or decode role", config.role != Role::kMixed, "both roles: not modelled");
+  refuse("tracked without a prefix cache", pool.tracks && !sharing, "a prefix cache");
+  refuse("untracked in pages", !pool.tracks && sharing && config.page_size > Tokens{1},
+         "page_size 1, as the engine has it");
+  refuse("before the unified tree", sharing && !config.rules.state_trees,
+         "a release whose tree over states is modelled");
+}
+
 void check_tier(const SchedulerConfig& config, SettingChecks& checks) {
   if (!config.host_tier) {
     return;
@@ -101,6 +131,14 @@ void check_role(const SchedulerConfig& config, SettingChecks& checks) {
 
 }  // namespace
 
+Tokens StatePoolSettings::grid(Tokens page) const {
+  return Tokens{std::lcm(chunk(page).count(), page.count())};
+}
+
+Tokens StatePoolSettings::track_grid(Tokens page) const {
+  return Tokens{std::lcm(grid(page).count(), track_interval.count())};
+}
+
 std::optional<SchedulePolicy> schedule_policy_of(const std::string& name) {
   static constexpr std::array<std::pair<const char*, SchedulePolicy>, 7> kPolicies{{
       {"fcfs", SchedulePolicy::kFcfs},
@@ -142,8 +180,8 @@ std::optional<WritePolicy> write_policy_of(const std::string& name) {
   return look_up(kPolicies, name);
 }
 
-// 0.5.8 and 0.5.23 are recorded decision by decision. What the releases between them do is read
-// from their source.
+// 0.5.8 and 0.5.23 are recorded decision by decision, and trees over recurrent states of 0.5.22.
+// What the other releases between them do is read from their source.
 SchedulerRules rules_for(const Version& version) {
   const auto at_least = [&](int patch) { return version >= Version{{0, 5, patch}}; };
   SchedulerRules rules;
@@ -177,6 +215,7 @@ SchedulerRules rules_for(const Version& version) {
   rules.evicts_shortfall = at_least(17);
   rules.unified_tree = at_least(19);
   rules.sliding_window_pools = at_least(23);
+  rules.state_trees = at_least(22);
   rules.host_tier = at_least(21);
   rules.disaggregation = at_least(23);
   return rules;
@@ -213,6 +252,7 @@ void check(const SchedulerConfig& config, const std::string& source, Problems& p
   }
   check_pages(config, checks);
   check_window(config, checks);
+  check_states(config, checks);
   check_tier(config, checks);
   check_role(config, checks);
 }

@@ -63,6 +63,7 @@ const StepPlan& Scheduler::Impl::schedule() {
   plan_.host.load = begin_copy(kv_.take_loads());
   plan_.slots = slots();
   plan_.window_slots = window_slots();
+  plan_.state_slots = state_slots();
   plan_.running = running_.unfinished();
   plan_.waiting = waiting();
   preemptions_ += static_cast<std::int64_t>(plan_.retracted.size() + plan_.preempted.size());
@@ -245,6 +246,7 @@ void Scheduler::Impl::pick_waiting(Adder& adder) {
     }
     request.known = length(request);
     kv_.match(request.kv, request.content, request.known - 1);
+    kv_.adopt_state(request.kv);
     request.kv.shared = request.kv.prefix;
     request.matched = std::min(request.kv.prefix + request.kv.host, request.known - 1);
     request.last_extend = request.known - request.kv.prefix;
@@ -253,6 +255,9 @@ void Scheduler::Impl::pick_waiting(Adder& adder) {
       running_.full = !rules_.no_token_needs_work || !adder.picked.empty() || !running_.empty();
     }
     if (found != Verdict::kContinue) {
+      if (adder.picked.empty() || adder.picked.back() != slot) {
+        kv_.return_state(request.kv);
+      }
       return;
     }
   }
@@ -285,6 +290,7 @@ bool Scheduler::Impl::build_prefill(Adder& adder, Batch& next) {
   next.extend_tokens = 0;
   next.prefill_only = true;
   extend_windows(adder.picked);
+  take_states(adder.picked);
   std::int64_t slots = 0;
   for (const Slot slot : adder.picked) {
     const Request& request = at(slot);
@@ -307,6 +313,7 @@ bool Scheduler::Impl::build_prefill(Adder& adder, Batch& next) {
       plan_.admitted.push_back({request.id, request.resumed, Tokens{request.kv.prefix}});
       prefix_hit_tokens_ += request.kv.prefix;
     }
+    kv_.track_extend(request.kv, request.computed);
     request.kv.filled = request.computed;
     request.retracted = false;
     request.batch_step = step_;
@@ -319,6 +326,17 @@ bool Scheduler::Impl::build_prefill(Adder& adder, Batch& next) {
     mix_running(next);
   }
   return true;
+}
+
+void Scheduler::Impl::take_states(const std::vector<Slot>& picked) {
+  std::int64_t missing = 0;
+  for (const Slot slot : picked) {
+    missing += kv_.missing_states(at(slot).kv);
+  }
+  kv_.make_state_room(missing);
+  for (const Slot slot : picked) {
+    kv_.take_states(at(slot).kv);
+  }
 }
 
 // Without a prefix cache a window slides before each further chunk; under overlap the chunk before
@@ -355,6 +373,8 @@ void Scheduler::Impl::mix_running(Batch& next) {
     const Slot slot = running_.front();
     leave_running(slot, true);
     Request& request = at(slot);
+    // A mixed step tracks no states of decodes.
+    kv_.track_decodes(request.kv, request.computed, request.kv.filled);
     ++request.kv.filled;
     ++request.decodes;
     request.known = length(request);

@@ -101,6 +101,57 @@ void check_host_replay(const Deployment& deployment, Problems& problems) {
   }
 }
 
+// Without a prefix tree a request has its states from its row, and rows are all that it needs.
+void check_state_replay(const Deployment& deployment, Problems& problems) {
+  if (!models::has_recurrent_state(*deployment.model) || !deployment.radix_cache) {
+    return;
+  }
+  const launch::Launch& line = deployment.launch;
+  const auto refuse = [&](const char* flag, std::string value, const char* expected,
+                          const char* reason) {
+    problems.add({kSource, flag, std::move(value), expected,
+                  fmt::format("{}; --disable-radix-cache works", reason)});
+  };
+  const auto has = [&](models::AttentionKind kind) {
+    return models::has_attention(*deployment.model, kind);
+  };
+  if (has(models::AttentionKind::kCompressed)) {
+    refuse("model", deployment.model->name, "a model without compressed latents for a replay",
+           "the pools of compressed latents are not modelled for a prefix tree yet");
+    return;
+  }
+  if (!rules_for(line.version).state_trees) {
+    refuse("engine version", to_string(line.version), "0.5.22 or later for a replay",
+           "earlier prefix trees over recurrent states are not modelled");
+  }
+  if (deployment.role != Role::kMixed) {
+    refuse("--disaggregation-mode", line.text("disaggregation-mode").value_or(""),
+           "a server of both roles for a replay", "transfers of recurrent states are not modelled");
+  }
+  if (deployment.window_pool) {
+    refuse("model", deployment.model->name, "recurrent layers or a window pool for a replay",
+           "a prefix tree over both is not modelled");
+  }
+  if (has_host_tier(deployment)) {
+    refuse("--enable-hierarchical-cache", "on", "off for a replay of recurrent layers",
+           "host copies of recurrent states are not modelled");
+  }
+  if (line.text("mamba-scheduler-strategy").value_or("auto") == "extra_buffer_lazy") {
+    refuse("--mamba-scheduler-strategy", "extra_buffer_lazy", "another strategy for a replay",
+           "tracking slots that come and go are not modelled");
+  }
+  // The chunk of Mamba kernels stands in a model's config, but not in our description of it.
+  if (deployment.tracks_states &&
+      (has(models::AttentionKind::kMamba1) || has(models::AttentionKind::kMamba2))) {
+    refuse("model", deployment.model->name, "--mamba-scheduler-strategy no_buffer for a replay",
+           "at which tokens Mamba kernels give states to track is not modelled");
+  }
+  if (line.variable("SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK")) {
+    refuse("SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK", "set", "unset for a replay",
+           "states that can be evicted while they are in use are not modelled");
+  }
+}
+
 }  // namespace
 
 SchedulerConfig scheduler_config(const Deployment& deployment, const CachePlan& plan,
@@ -141,6 +192,15 @@ SchedulerConfig scheduler_config(const Deployment& deployment, const CachePlan& 
     config.swa_pool_tokens = plan.window_tokens;
     config.sliding_window = cache_sizes(deployment, 0).window;
   }
+  if (plan.state_slots > 0 && deployment.role == Role::kMixed) {
+    StatePoolSettings pool;
+    pool.slots = plan.state_slots;
+    pool.tracks = deployment.tracks_states && deployment.radix_cache;
+    pool.overlap = deployment.overlap;
+    pool.track_interval =
+        Tokens{line.integer("mamba-track-interval").value_or(pool.track_interval.count())};
+    config.state_pool = pool;
+  }
   if (host) {
     config.host_tier = HostTierSettings{
         host->tokens, write_policy_of(line.text("hicache-write-policy").value_or("write_through"))
@@ -171,12 +231,7 @@ void check_serving(const Deployment& deployment, Problems& problems) {
     refuse("--pipeline-parallel-size", std::to_string(deployment.pp), "1 for a replay",
            "SGLang's micro-batches are not modelled yet");
   }
-  // Without a prefix tree a request has its states from its row, and rows are all that it needs.
-  if (models::has_recurrent_state(*deployment.model) && deployment.radix_cache) {
-    refuse("model", deployment.model->name, "a model without recurrent layers for a replay",
-           "SGLang's prefix tree over recurrent states is not modelled yet; --disable-radix-cache "
-           "works");
-  }
+  check_state_replay(deployment, problems);
   if (deployment.window_pool && cache_sizes(deployment, 0).full_layers == 0) {
     refuse("model", deployment.model->name, "a model with some layers of full attention",
            "SGLang's pool for windows alone is not modelled yet");

@@ -1,6 +1,7 @@
-// The two pools of KV slots: one slot a token for layers that see everything, and, for models with
-// sliding-window layers, one more for those. SGLang hands out slot numbers; no decision depends on
-// which, so only counts are kept. With pages, slots are taken and given back in whole pages.
+// The pools of slots: one slot a token for layers that see everything, for models with
+// sliding-window layers one more for those, and for models with recurrent layers one of states, a
+// slot a state. SGLang hands out slot numbers; no decision depends on which, so only counts are
+// kept. With pages, slots of tokens are taken and given back in whole pages.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,7 @@ struct SlotPools {
   SlotPool window;
   std::int64_t page = 1;
   bool windowed = false;
+  SlotPool state{0};
 
   // Slots of the pages that hold positions [begin, end); begin is the start of a page.
   [[nodiscard]] std::int64_t slots(std::int64_t begin, std::int64_t end) const {

@@ -248,6 +248,7 @@ StartupRules read_rules(const Version& version) {
   rules.extra_state_buffer = read.boolean("extra_state_buffer");
   rules.torch = read.version("torch");
   rules.step_costs = read.step_costs();
+  rules.untracked_architectures = read.texts("untracked_architectures");
   rules.windowed_architectures = read.texts("windowed_architectures");
   rules.expert_padding = read.expert_padding();
   rules.fused_shared_experts = read.fused_shared_experts();

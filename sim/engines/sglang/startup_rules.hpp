@@ -182,6 +182,7 @@ struct StartupRules {
   Version torch;
   StepCosts step_costs;
 
+  std::vector<std::string> untracked_architectures;  // never have such buffers
   std::vector<std::string> windowed_architectures;
   std::vector<ExpertPadding> expert_padding;
   std::vector<FusedSharedExperts> fused_shared_experts;

@@ -62,8 +62,8 @@ TEST(SglangReplay, OneRequestOnPaper) {
   EXPECT_EQ(one.record.totals.kv_peak, kKiB * 128 * 111);
 }
 
-// A request holds one state slot from its first step to its last, whatever its length, beside its
-// tokens; with a prefix cache states would lie in its tree, which is not modelled.
+// Without a prefix cache a request holds one state slot from its first step to its last, whatever
+// its length, beside its tokens.
 TEST(SglangReplay, RecurrentLayersKeepAStateARequest) {
   const std::string line = "python -m sglang.launch_server --model-path Qwen/Qwen3.5-4B ";
   const auto peak = [&](std::int64_t prompt) {
@@ -77,9 +77,59 @@ TEST(SglangReplay, RecurrentLayersKeepAStateARequest) {
   const Plan plan = start(deployment(line + "--disable-radix-cache", "0.5.23"));
   const Bytes state = plan.as<Plan::Sglang>()->startup.stages.front().sizes.state;
   EXPECT_EQ(peak(200), state * 2 + Bytes{2 * 201} * 8 * 2 * 4 * 256 * 2);
-  Problems problems;
-  check_replay(deployment(line, "0.5.23"), Detail::kClasses, problems);
-  EXPECT_EQ(problems.found().size(), 1U);
+}
+
+// A first turn of 600 tokens in and 200 out; 60 seconds later those and 200 more; then another
+// conversation that begins with the same 600.
+std::vector<TraceRequest> turns_and_a_stranger() {
+  TraceRequest first = request(0, 600, 200);
+  first.content = {{77, Tokens{600}}};
+  first.output_continues_content = true;
+  TraceRequest second = request(60, 1000, 8);
+  second.content = {{77, Tokens{1000}}};
+  TraceRequest third = request(120, 700, 8);
+  third.content = {{77, Tokens{600}}, {78, Tokens{100}}};
+  return {first, second, third};
+}
+
+TEST(SglangReplay, PrefixesEndWhereTheTreeHasAState) {
+  const std::string line =
+      "python -m sglang.launch_server --model-path Qwen/Qwen3-Next-80B-A3B-Instruct --tp 4 ";
+  // A prefill keeps the state at its last whole chunk of 64, decodes keep those at multiples of
+  // 256: 576, and 768 of the 799 tokens that are written.
+  const Served tracked = run(line, turns_and_a_stranger(), "0.5.23");
+  EXPECT_EQ(tracked.rows.at(0).cached, Tokens{0});
+  EXPECT_EQ(tracked.rows.at(1).cached, Tokens{768});
+  EXPECT_EQ(tracked.rows.at(2).cached, Tokens{576});
+  // States as they are when a prompt or a sequence ends.
+  const Served plain = run(line + "--mamba-scheduler-strategy no_buffer --disable-overlap-schedule",
+                           turns_and_a_stranger(), "0.5.23");
+  EXPECT_EQ(plain.rows.at(1).cached, Tokens{799});
+  EXPECT_EQ(plain.rows.at(2).cached, Tokens{600});
+  // A request's own state and two that are tracked.
+  const Plan plan = start(deployment(line, "0.5.23"));
+  const Bytes state = plan.as<Plan::Sglang>()->startup.stages.front().sizes.state;
+  const Served alone = run(line, {request(0, 100, 2)}, "0.5.23");
+  const Served longer = run(line, {request(0, 200, 2)}, "0.5.23");
+  const Bytes hundred = longer.record.totals.kv_peak - alone.record.totals.kv_peak;
+  const Bytes token{hundred.count() / 100};
+  EXPECT_EQ(alone.record.totals.kv_peak, state * 3 + token * 101);
+}
+
+TEST(SglangReplay, TreesOverStatesAreRefusedWhereTheyAreNotModelled) {
+  const auto refusals = [](const std::string& model, const std::string& rest,
+                           const std::string& version) {
+    Problems problems;
+    check_replay(
+        deployment("python -m sglang.launch_server --model-path " + model + " " + rest, version),
+        Detail::kClasses, problems);
+    return problems.found().size();
+  };
+  const std::string qwen = "Qwen/Qwen3.5-4B";
+  EXPECT_EQ(refusals(qwen, "", "0.5.23"), 0U);
+  EXPECT_EQ(refusals(qwen, "", "0.5.22"), 0U);
+  EXPECT_EQ(refusals(qwen, "", "0.5.21"), 1U);
+  EXPECT_EQ(refusals(qwen, "--mamba-radix-cache-strategy extra_buffer_lazy", "0.5.23"), 1U);
 }
 
 TEST(SglangReplay, ADecodeInAGraphAddsTheSamplersProbabilities) {
