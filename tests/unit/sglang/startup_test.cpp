@@ -116,6 +116,24 @@ TEST(Resident, FlashInferWorkspaceByArchitecture) {
   EXPECT_EQ(largest("Qwen/Qwen3-8B", "0.4.5"), kMiB * 384) << "Qwen 2 alone";
 }
 
+TEST(Resident, TensorRtAttentionAlsoMakesFlashInfersBuffers) {
+  const auto sum = [](const std::string& model, const std::string& flags,
+                      const std::string& version) {
+    Bytes bytes;
+    for (const auto& tensor : attention_workspaces(deployment(model, flags, "B200", version))) {
+      bytes += tensor.leaf == Leaf::kWorkspaceAttention ? tensor.bytes : Bytes{0};
+    }
+    return bytes;
+  };
+  constexpr const char* kMha = "--attention-backend trtllm_mha";
+  EXPECT_EQ(sum(kLlama, kMha, "0.5.11"), kMiB * (384 + 4 * 8 + 512));
+  EXPECT_EQ(sum("Qwen/Qwen3-8B", kMha, "0.5.1"), kMiB * (512 + 4 * 8 + 512));
+  EXPECT_EQ(sum("deepseek-ai/DeepSeek-V3", "--tp 8 --attention-backend trtllm_mla", "0.5.6"),
+            kMiB * (384 + 4 * 8 + 128));
+  // Full and windowed layers are planned apart.
+  EXPECT_EQ(sum("openai/gpt-oss-20b", kMha, "0.5.11"), kMiB * (384 + 7 * 8 + 512));
+}
+
 TEST(Resolve, ArchitecturesHaveDefaultsOfTheirOwn) {
   constexpr const char* kLlama4 = "meta-llama/Llama-4-Scout-17B-16E-Instruct";
   EXPECT_EQ(deployment(kLlama4, "--tp 8", "A100-80GB").decode_backend, "triton");
