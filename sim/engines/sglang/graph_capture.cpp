@@ -133,7 +133,9 @@ bool GraphCapture::capture(bool decode, std::int64_t size) {
   }
   CapturedGraph graph{decode ? "full" : "breakable", size, {}, driver_bytes(decode), {}, {}};
   graph.warm_up_peak = memory_.torch().stats().allocated_peak - allocated_before;
-  const bool first_prefill = !decode && captured_.empty();
+  const bool first_prefill =
+      !decode && std::none_of(captured_.begin(), captured_.end(),
+                              [&](const CapturedGraph& one) { return one.mode == graph.mode; });
   if (!record(decode, size) || (first_prefill && !make_outputs(size)) ||
       !memory_.take_outside(Leaf::kGraphPool, Backing::kDriver, graph.driver)) {
     return false;

@@ -163,6 +163,7 @@ StartupRules read_rules(const Version& version) {
   rules.decode_cut_to_requests = read.boolean("decode_cut_to_requests");
   rules.speculative_reserve = kMiB * read.integer("speculative_reserve_mib");
   rules.standalone_reserve = kMiB * read.integer("standalone_reserve_mib");
+  rules.prefill_graphs_first = read.boolean("prefill_graphs_first");
   rules.prefill_graphs =
       read.choice<PrefillGraphs>("prefill_graphs", {{"on_request", PrefillGraphs::kOnRequest},
                                                     {"piecewise", PrefillGraphs::kPiecewise},

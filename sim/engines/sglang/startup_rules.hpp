@@ -113,6 +113,7 @@ struct StartupRules {
   bool prefill_graphs_exchange = false;  // also with experts on other ranks, and attention groups
   std::vector<std::string> prefill_graphs_multimodal;  // architectures
   std::vector<std::string> prefill_graphs_refused;
+  bool prefill_graphs_first = true;  // captured before those of decodes
   std::vector<PrefillMost> prefill_most;
   std::vector<std::string> prefill_graphs_unfit;  // found after the reserve is computed
   PrefillReserve prefill_reserve = PrefillReserve::kPerSize;

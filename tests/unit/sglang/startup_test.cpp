@@ -219,6 +219,15 @@ TEST(Startup, GraphsOnceKeptTheirOwnLogits) {
   EXPECT_LT(difference.count() < 0 ? Bytes{0} - difference : difference, 48 * kMiB);
 }
 
+TEST(Startup, PrefillGraphsOnceCameAfterDecodes) {
+  const auto first = [](const char* version) {
+    const Startup startup = simulate_startup(deployment(kLlama, "", "H100-80GB", version));
+    return startup.stages.front().graphs.front().mode;
+  };
+  EXPECT_EQ(first("0.5.13"), "full");
+  EXPECT_EQ(first("0.5.14"), "breakable");
+}
+
 TEST(Startup, GraphsOfFlashAttentionOnceCopiedPageTables) {
   const auto inputs = [](bool copies, const char* flags = "") {
     Deployment at =
