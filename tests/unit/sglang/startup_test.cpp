@@ -183,6 +183,18 @@ TEST(Resolve, EverythingWrongIsSaidAtOnce) {
   EXPECT_NE(said.find("context-length"), std::string::npos);
 }
 
+TEST(Startup, EarlyReleasesLeaveMultimodalModelsAShareOfTheFraction) {
+  constexpr const char* kGemma = "google/gemma-3-4b-it";
+  const auto of = [&](const char* version, const char* options) {
+    return deployment(kGemma, options, "H100-80GB", version).mem_fraction;
+  };
+  const double usual = of("0.4.6", "");
+  EXPECT_DOUBLE_EQ(of("0.4.4", ""), 0.95 * usual);
+  EXPECT_DOUBLE_EQ(of("0.4.5", ""), 0.9 * usual);
+  EXPECT_DOUBLE_EQ(of("0.4.8", "--enable-multimodal --mem-fraction-static 0.8"), 0.72);
+  EXPECT_DOUBLE_EQ(of("0.4.9", "--enable-multimodal --mem-fraction-static 0.8"), 0.8);
+}
+
 TEST(Startup, PoolsFillTheFraction) {
   const Startup startup = simulate_startup(deployment(kLlama));
   ASSERT_TRUE(startup.outcome.fits()) << startup.outcome.message;
