@@ -37,18 +37,12 @@ const workloads::TraceRequest& RequestDesk::take() {
   return request_;
 }
 
-std::optional<FineSpan> RequestDesk::next_event() {
+std::optional<FineSpan> RequestDesk::next_of_both() {
   while (!hang_ups_.empty() && !log_.is_open(hang_ups_.top().index)) {
     hang_ups_.pop();
   }
   const auto arrival = next_arrival();
-  return gives_up_next() ? hang_ups_.top().at : arrival;
-}
-
-// At one instant requests come first.
-bool RequestDesk::gives_up_next() const {
-  const auto arrival = next_arrival();
-  return !hang_ups_.empty() && (!arrival || hang_ups_.top().at < *arrival);
+  return !hang_ups_.empty() && gives_up_before(arrival) ? hang_ups_.top().at : arrival;
 }
 
 std::int64_t RequestDesk::take_hang_up() {

@@ -31,9 +31,13 @@ class RequestDesk {
   }
   [[nodiscard]] bool is_closed_loop() const { return stream_.is_closed_loop(); }
   // The next thing that clients are known to do: a request comes, or one is given up.
-  [[nodiscard]] std::optional<FineSpan> next_event();
+  [[nodiscard]] std::optional<FineSpan> next_event() {
+    return hang_ups_.empty() ? next_arrival() : next_of_both();
+  }
   // Whether a request is given up before the next one comes; call next_event() first.
-  [[nodiscard]] bool gives_up_next() const;
+  [[nodiscard]] bool gives_up_next() const {
+    return !hang_ups_.empty() && gives_up_before(next_arrival());
+  }
   // The request given up.
   std::int64_t take_hang_up();
 
@@ -50,6 +54,11 @@ class RequestDesk {
 
  private:
   [[nodiscard]] std::optional<FineSpan> ask_for_arrival() const;
+  std::optional<FineSpan> next_of_both();
+  // At one instant requests come first.
+  [[nodiscard]] bool gives_up_before(const std::optional<FineSpan>& arrival) const {
+    return !arrival || hang_ups_.top().at < *arrival;
+  }
   void answered(std::int64_t index, SimTime at);
 
   workloads::RequestStream& stream_;

@@ -168,7 +168,8 @@ std::int64_t requests(const Deployment& deployment, Tokens tokens, std::int64_t*
                  kLeast, kMost);
   if (!deployment.max_running) {
     *rows = deployment.rules.pool_caps_given_requests ? std::min(usual, half) : usual;
-    return std::min(usual, half);
+    const bool one_more = deployment.rules.request_padding_row == PaddingRow::kUsable;
+    return std::min(one_more ? usual + 1 : usual, half);
   }
   const std::int64_t each =
       std::max<std::int64_t>(1, *deployment.max_running / deployment.attention_dp);
@@ -348,7 +349,7 @@ std::variant<CachePlan, CacheRefusal> cache_plan(const Deployment& deployment,
     plan.rows = std::min(plan.rows, plan.max_running);
   }
   plan.rows += preallocation_rows(deployment, plan.max_running);
-  if (deployment.rules.request_padding_row) {
+  if (deployment.rules.request_padding_row != PaddingRow::kNone) {
     ++plan.rows;
   }
   if (std::min(deployment.max_model_len.count() - 1, plan.tokens.count() - 1) <= 0) {

@@ -152,7 +152,10 @@ bool GraphCapture::capture(Graph what, std::int64_t size) {
   CapturedGraph graph{
       kModes.at(static_cast<std::size_t>(what)), size, {}, driver_bytes(what), {}, {}};
   graph.warm_up_peak = memory_.torch().stats().allocated_peak - allocated_before;
-  const bool first_prefill = what == Graph::kPrefill && captured_.empty();
+  const bool first_prefill =
+      what == Graph::kPrefill &&
+      std::none_of(captured_.begin(), captured_.end(),
+                   [&](const CapturedGraph& one) { return one.mode == graph.mode; });
   if (!record(what, size) || (first_prefill && !make_outputs(size)) ||
       !memory_.take_outside(Leaf::kGraphPool, Backing::kDriver, graph.driver)) {
     return false;

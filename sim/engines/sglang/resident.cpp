@@ -136,6 +136,14 @@ Bytes workspace(const Deployment& deployment, const char* name) {
 }
 
 // FlashInferAttnBackend sets its size by architecture, and for batch-invariant kernels.
+// FlashInfer plans full and windowed layers apart: of wrappers for paged prefill, verification and
+// decode there is one for each; ragged prefill has one (layers/attention/flashinfer_backend.py).
+std::int64_t flashinfer_windows(const Deployment& deployment) {
+  const bool windows = deployment.window_pool &&
+                       models::has_attention(*deployment.model, AttentionKind::kSlidingWindow);
+  return windows ? 2 : 1;
+}
+
 const char* flashinfer_workspace(const Deployment& deployment) {
   if (deployment.launch.on("enable-deterministic-inference")) {
     return "sglang.flashinfer_deterministic";
@@ -223,13 +231,19 @@ Bytes state_pool_bytes(const Deployment& deployment, const CachePlan& plan, int 
 
 Tensors attention_workspaces(const Deployment& deployment) {
   List list;
-  if (uses(deployment, "flashinfer")) {
-    constexpr std::int64_t kWrappers = 4;  // ragged and paged prefill, verification, decode
+  // TensorRT-LLM's backends derive from FlashInfer's and make all that those make before their own
+  // (layers/attention/trtllm_mha_backend.py, trtllm_mla_backend.py). The workspace is shared.
+  const std::int64_t wrappers = 1 + 3 * flashinfer_windows(deployment);
+  std::int64_t plans = 0;
+  for (const char* const backend : {"flashinfer", "trtllm_mha", "trtllm_mla"}) {
+    plans += uses(deployment, backend) ? wrappers : 0;
+  }
+  if (plans > 0) {
     list.add("FlashInfer workspace", "measured", Leaf::kWorkspaceAttention,
              workspace(deployment, flashinfer_workspace(deployment)));
-    for (std::int64_t i = 0; i < kWrappers; ++i) {
-      list.add("FlashInfer plan", "8 MiB", Leaf::kWorkspaceAttention, kFlashInferPlan);
-    }
+  }
+  for (std::int64_t i = 0; i < plans; ++i) {
+    list.add("FlashInfer plan", "8 MiB", Leaf::kWorkspaceAttention, kFlashInferPlan);
   }
   if (uses(deployment, "trtllm_mha")) {
     list.add("TRT-LLM attention workspace", "measured", Leaf::kWorkspaceAttention,
@@ -329,7 +343,9 @@ void add_attention_inputs(List& list, const Deployment& deployment, std::int64_t
     }
     list.add("KV indices", "B x C x 8", Leaf::kGraphStaticIo, whole_table * 2);
   } else if (deployment.decode_backend == "flashinfer") {
-    list.add("KV indices", "B x C x 4", Leaf::kGraphStaticIo, whole_table);
+    for (std::int64_t i = 0; i < flashinfer_windows(deployment); ++i) {
+      list.add("KV indices", "B x C x 4", Leaf::kGraphStaticIo, whole_table);
+    }
   }
 }
 
@@ -372,7 +388,9 @@ Tensors decode_metadata(const Deployment& deployment, std::int64_t batch) {
              page_table(deployment, batch));
   }
   if (deployment.decode_backend == "flashinfer" && !has_mla(*deployment.model)) {
-    list.add("FlashInfer plan of a graph", "8 MiB", Leaf::kWorkspaceAttention, kFlashInferPlan);
+    for (std::int64_t i = 0; i < flashinfer_windows(deployment); ++i) {
+      list.add("FlashInfer plan of a graph", "8 MiB", Leaf::kWorkspaceAttention, kFlashInferPlan);
+    }
   }
   return list.take();
 }

@@ -339,6 +339,7 @@ class Resolver : private LaunchResolver<Deployment> {
     if (!multimodal_model() || language) {
       return;
     }
+    out_.mem_fraction *= rules().multimodal_share;
     const bool decode = out_.role == Role::kDecode && rules().disaggregated_activation;
     if (rules().multimodal_factor && !line().given("mem-fraction-static") && !decode) {
       const auto [layers, hidden] = encoder_size();

@@ -262,10 +262,25 @@ bool StageStartup::capture() {
     return card_.end();
   }
   GraphCapture graphs(deployment_, state_.stage, state_.plan, state_.memory);
-  bool fits = graphs.capture_prefills();
-  const Bytes between = fits ? measured_free() : Bytes{0};
-  fits = fits && graphs.capture_decodes() && graphs.capture_drafts();
-  fits = fits && graphs.correct_decodes();
+  Bytes left = before;
+  const auto drop = [&] {
+    const Bytes had = left;
+    left = measured_free();
+    return had - left;
+  };
+  const auto prefills = [&] {
+    const bool captured = graphs.capture_prefills();
+    state_.prefill_drop = captured ? drop() : Bytes{0};
+    return captured;
+  };
+  const auto decodes = [&] {
+    const bool captured =
+        graphs.capture_decodes() && graphs.capture_drafts() && graphs.correct_decodes();
+    state_.decode_drop = captured ? drop() : Bytes{0};
+    return captured;
+  };
+  const bool fits =
+      deployment_.rules.prefill_graphs_first ? prefills() && decodes() : decodes() && prefills();
   state_.graphs = graphs.captured();
   card_.seen();
   if (!fits) {
@@ -276,8 +291,6 @@ bool StageStartup::capture() {
                            state_.memory.message()));
     return false;
   }
-  state_.prefill_drop = before - between;
-  state_.decode_drop = between - measured_free();
   return card_.end();
 }
 

@@ -163,6 +163,7 @@ StartupRules read_rules(const Version& version) {
   rules.decode_cut_to_requests = read.boolean("decode_cut_to_requests");
   rules.speculative_reserve = kMiB * read.integer("speculative_reserve_mib");
   rules.standalone_reserve = kMiB * read.integer("standalone_reserve_mib");
+  rules.prefill_graphs_first = read.boolean("prefill_graphs_first");
   rules.prefill_graphs =
       read.choice<PrefillGraphs>("prefill_graphs", {{"on_request", PrefillGraphs::kOnRequest},
                                                     {"piecewise", PrefillGraphs::kPiecewise},
@@ -186,6 +187,7 @@ StartupRules read_rules(const Version& version) {
   rules.attention_defaults = read.attention_defaults();
   rules.multimodal_when_asked = read.texts("multimodal_when_asked");
   rules.encoder_data_parallel = read.texts("encoder_data_parallel");
+  rules.multimodal_share = read.number("multimodal_share");
   rules.multimodal_factor = read.boolean("multimodal_factor");
   rules.multimodal_reservation = read.boolean("multimodal_reservation");
   rules.draft_before_pool = read.boolean("draft_before_pool");
@@ -204,7 +206,10 @@ StartupRules read_rules(const Version& version) {
                                                 {"shared", DraftStates::kShared}});
   rules.window_pool_capped = read.boolean("window_pool_capped");
   rules.state_padding_slot = read.boolean("state_padding_slot");
-  rules.request_padding_row = read.boolean("request_padding_row");
+  rules.request_padding_row =
+      read.choice<PaddingRow>("request_padding_row", {{"none", PaddingRow::kNone},
+                                                      {"usable", PaddingRow::kUsable},
+                                                      {"unused", PaddingRow::kUnused}});
   rules.pool_caps_given_requests = read.boolean("pool_caps_given_requests");
   rules.speculative_requests = read.integer("speculative_requests");
   rules.logits_buffer = read.boolean("logits_buffer");

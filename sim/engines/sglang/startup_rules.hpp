@@ -63,6 +63,10 @@ struct CommunicatorRest {
 // requests, held back; the same, solved for together with the slots.
 enum class DraftStates { kPerSlot, kPerRequest, kShared };
 
+// A row of the table of requests beyond those that fit it: none; one that a request may take; one
+// that stays empty.
+enum class PaddingRow { kNone, kUsable, kUnused };
+
 // Whose FP8 blocks get packed scales on compute capability 10.
 enum class RepackedScales { kNone, kDeepseek, kLinear };
 
@@ -109,6 +113,7 @@ struct StartupRules {
   Bytes speculative_reserve;
   Bytes standalone_reserve;
   PrefillGraphs prefill_graphs = PrefillGraphs::kOnRequest;
+  bool prefill_graphs_first = true;  // captured before those of decodes
   bool prefill_graphs_mla = true;
   bool prefill_graphs_exchange = false;  // also with experts on other ranks, and attention groups
   std::vector<std::string> prefill_graphs_multimodal;  // architectures
@@ -124,7 +129,8 @@ struct StartupRules {
   std::vector<AttentionDefault> attention_defaults;
   std::vector<std::string> multimodal_when_asked;  // architectures: --enable-multimodal
   std::vector<std::string> encoder_data_parallel;  // architectures: --mm-enable-dp-encoder
-  bool multimodal_factor = false;
+  double multimodal_share = 1;                     // of the fraction, whoever set it
+  bool multimodal_factor = false;  // by the encoder's size, where the fraction is SGLang's own
   bool multimodal_reservation = false;
   bool draft_before_pool = false;           // draft weights lower the budget
   std::vector<std::string> drafts_in_cell;  // architectures: own draft layers count in the cell
@@ -137,7 +143,7 @@ struct StartupRules {
   DraftStates draft_states = DraftStates::kShared;
   bool window_pool_capped = false;  // where no prefix is kept, by the requests asked for
   bool state_padding_slot = false;  // counted in the budget; allocated in any case
-  bool request_padding_row = false;
+  PaddingRow request_padding_row = PaddingRow::kNone;
   bool pool_caps_given_requests = false;
   std::int64_t speculative_requests = 48;
   bool logits_buffer = true;                  // one for all graphs; else each keeps its own

@@ -46,6 +46,18 @@ TEST(CachePlan, BudgetIsWhatTheFractionLeaves) {
   EXPECT_EQ(plan.rows, 4097);
 }
 
+TEST(CachePlan, ARowBeyondTheRequestsMayServeOneMore) {
+  Deployment deployment = plain();
+  deployment.rules.request_padding_row = PaddingRow::kUsable;
+  const CachePlan usable = planned(deployment, cells(1024), free_gib(10, 8));
+  EXPECT_EQ(usable.max_running, 4097);
+  EXPECT_EQ(usable.rows, 4097);
+  deployment.rules.request_padding_row = PaddingRow::kNone;
+  const CachePlan none = planned(deployment, cells(1024), free_gib(10, 8));
+  EXPECT_EQ(none.max_running, 4096);
+  EXPECT_EQ(none.rows, 4096);
+}
+
 TEST(CachePlan, RequestsAreHalfTheTokensAtMost) {
   Deployment deployment = plain();
   deployment.max_running = 100;

@@ -152,6 +152,24 @@ TEST(Resident, FlashInferWorkspaceByArchitecture) {
   EXPECT_EQ(largest("Qwen/Qwen3-8B", "0.4.5"), kMiB * 384) << "Qwen 2 alone";
 }
 
+TEST(Resident, TensorRtAttentionAlsoMakesFlashInfersBuffers) {
+  const auto sum = [](const std::string& model, const std::string& flags,
+                      const std::string& version) {
+    Bytes bytes;
+    for (const auto& tensor : attention_workspaces(deployment(model, flags, "B200", version))) {
+      bytes += tensor.leaf == Leaf::kWorkspaceAttention ? tensor.bytes : Bytes{0};
+    }
+    return bytes;
+  };
+  constexpr const char* kMha = "--attention-backend trtllm_mha";
+  EXPECT_EQ(sum(kLlama, kMha, "0.5.11"), kMiB * (384 + 4 * 8 + 512));
+  EXPECT_EQ(sum("Qwen/Qwen3-8B", kMha, "0.5.1"), kMiB * (512 + 4 * 8 + 512));
+  EXPECT_EQ(sum("deepseek-ai/DeepSeek-V3", "--tp 8 --attention-backend trtllm_mla", "0.5.6"),
+            kMiB * (384 + 4 * 8 + 128));
+  // Full and windowed layers are planned apart.
+  EXPECT_EQ(sum("openai/gpt-oss-20b", kMha, "0.5.11"), kMiB * (384 + 7 * 8 + 512));
+}
+
 TEST(Resolve, ArchitecturesHaveDefaultsOfTheirOwn) {
   constexpr const char* kLlama4 = "meta-llama/Llama-4-Scout-17B-16E-Instruct";
   EXPECT_EQ(deployment(kLlama4, "--tp 8", "A100-80GB").decode_backend, "triton");
@@ -201,6 +219,18 @@ TEST(Resolve, EverythingWrongIsSaidAtOnce) {
   EXPECT_NE(said.find("context-length"), std::string::npos);
 }
 
+TEST(Startup, EarlyReleasesLeaveMultimodalModelsAShareOfTheFraction) {
+  constexpr const char* kGemma = "google/gemma-3-4b-it";
+  const auto of = [&](const char* version, const char* options) {
+    return deployment(kGemma, options, "H100-80GB", version).mem_fraction;
+  };
+  const double usual = of("0.4.6", "");
+  EXPECT_DOUBLE_EQ(of("0.4.4", ""), 0.95 * usual);
+  EXPECT_DOUBLE_EQ(of("0.4.5", ""), 0.9 * usual);
+  EXPECT_DOUBLE_EQ(of("0.4.8", "--enable-multimodal --mem-fraction-static 0.8"), 0.72);
+  EXPECT_DOUBLE_EQ(of("0.4.9", "--enable-multimodal --mem-fraction-static 0.8"), 0.8);
+}
+
 TEST(Startup, PoolsFillTheFraction) {
   const Startup startup = simulate_startup(deployment(kLlama));
   ASSERT_TRUE(startup.outcome.fits()) << startup.outcome.message;
@@ -235,6 +265,15 @@ TEST(Startup, GraphsOnceKeptTheirOwnLogits) {
   const std::int64_t more = (1687 - 160) * 128256LL * 4;
   const Bytes difference = drop(false) - drop(true) - Bytes{more};
   EXPECT_LT(difference.count() < 0 ? Bytes{0} - difference : difference, 48 * kMiB);
+}
+
+TEST(Startup, PrefillGraphsOnceCameAfterDecodes) {
+  const auto first = [](const char* version) {
+    const Startup startup = simulate_startup(deployment(kLlama, "", "H100-80GB", version));
+    return startup.stages.front().graphs.front().mode;
+  };
+  EXPECT_EQ(first("0.5.13"), "full");
+  EXPECT_EQ(first("0.5.14"), "breakable");
 }
 
 TEST(Startup, GraphsOfFlashAttentionOnceCopiedPageTables) {
