@@ -112,103 +112,95 @@ class ScaledStream : public RequestStream {
   std::string written_;
 };
 
-// A prefix of n tokens becomes one of n x factor, rounded up, whatever prompt it stands in: what
-// prompts share they go on sharing, and none becomes empty.
-class LongerPrompts : public RequestStream {
+// The same requests at the same times, each of them changed.
+class ChangedRequests : public RequestStream {
  public:
-  LongerPrompts(std::unique_ptr<RequestStream> inner, Ratio factor, std::string written)
-      : inner_(std::move(inner)), factor_(factor), written_(std::move(written)) {}
+  // `note`: what the summary says of it.
+  ChangedRequests(std::unique_ptr<RequestStream> inner, std::string note)
+      : inner_(std::move(inner)), note_(std::move(note)) {}
 
   std::optional<SimTime> next_arrival() override { return inner_->next_arrival(); }
   void take(TraceRequest& out) override {
     inner_->take(out);
+    change(out);
+  }
+  bool at_end() override { return inner_->at_end(); }
+  void on_finished(std::int64_t index, SimTime now) override { inner_->on_finished(index, now); }
+  [[nodiscard]] bool is_closed_loop() const override { return inner_->is_closed_loop(); }
+  [[nodiscard]] ReadSummary summary() const override {
+    ReadSummary summary = inner_->summary();
+    summary.notes.push_back(note_);
+    return summary;
+  }
+
+ private:
+  virtual void change(TraceRequest& request) = 0;
+
+  std::unique_ptr<RequestStream> inner_;
+  std::string note_;
+};
+
+// A prefix of n tokens becomes one of n x factor, rounded up, whatever prompt it stands in: what
+// prompts share they go on sharing, and none becomes empty.
+class LongerPrompts final : public ChangedRequests {
+ public:
+  LongerPrompts(std::unique_ptr<RequestStream> inner, Ratio factor, std::string_view written)
+      : ChangedRequests(std::move(inner), fmt::format("prompts {} times as long", written)),
+        factor_(factor) {}
+
+ private:
+  void change(TraceRequest& request) override {
     std::int64_t end = 0;
     std::int64_t end_before = 0;
     ContentSegment before;
-    for (std::size_t i = 0; i < out.content.size(); ++i) {
-      ContentSegment& piece = out.content[i];
+    for (std::size_t i = 0; i < request.content.size(); ++i) {
+      ContentSegment& piece = request.content[i];
       const ContentSegment own = piece;
       end += own.length.count();
       piece.length = Tokens{longer(end) - longer(end_before)};
       piece.offset = i > 0 && before.continues(own)
-                         ? out.content[i - 1].offset + out.content[i - 1].length.count()
+                         ? request.content[i - 1].offset + request.content[i - 1].length.count()
                          : longer(own.offset);
       before = own;
       end_before = end;
     }
-    out.input = Tokens{longer(out.input.count())};
+    request.input = Tokens{longer(request.input.count())};
   }
-  bool at_end() override { return inner_->at_end(); }
-  void on_finished(std::int64_t index, SimTime now) override { inner_->on_finished(index, now); }
-  [[nodiscard]] bool is_closed_loop() const override { return inner_->is_closed_loop(); }
-  [[nodiscard]] ReadSummary summary() const override {
-    ReadSummary summary = inner_->summary();
-    summary.notes.push_back("prompts " + written_ + " times as long");
-    return summary;
-  }
-
- private:
   [[nodiscard]] std::int64_t longer(std::int64_t tokens) const {
     return scaled(tokens, factor_.over, factor_.under, true);
   }
 
-  std::unique_ptr<RequestStream> inner_;
   Ratio factor_;
-  std::string written_;
 };
 
-class ImpatientClients : public RequestStream {
+class ImpatientClients final : public ChangedRequests {
  public:
-  ImpatientClients(std::unique_ptr<RequestStream> inner, Nanos most, std::string written)
-      : inner_(std::move(inner)), most_(most), written_(std::move(written)) {}
-
-  std::optional<SimTime> next_arrival() override { return inner_->next_arrival(); }
-  void take(TraceRequest& out) override {
-    inner_->take(out);
-    out.patience = std::min(out.patience.value_or(most_), most_);
-  }
-  bool at_end() override { return inner_->at_end(); }
-  void on_finished(std::int64_t index, SimTime now) override { inner_->on_finished(index, now); }
-  [[nodiscard]] bool is_closed_loop() const override { return inner_->is_closed_loop(); }
-  [[nodiscard]] ReadSummary summary() const override {
-    ReadSummary summary = inner_->summary();
-    summary.notes.push_back("clients give up after " + written_ + " s");
-    return summary;
-  }
+  ImpatientClients(std::unique_ptr<RequestStream> inner, Nanos most, std::string_view written)
+      : ChangedRequests(std::move(inner), fmt::format("clients give up after {} s", written)),
+        most_(most) {}
 
  private:
-  std::unique_ptr<RequestStream> inner_;
+  void change(TraceRequest& request) override {
+    request.patience = std::min(request.patience.value_or(most_), most_);
+  }
+
   Nanos most_;
-  std::string written_;
 };
 
-class DrawnOutputs : public RequestStream {
+class DrawnOutputs final : public ChangedRequests {
  public:
   DrawnOutputs(std::unique_ptr<RequestStream> inner, const std::string& written, std::uint64_t seed)
-      : inner_(std::move(inner)),
-        written_(written),
+      : ChangedRequests(std::move(inner), "output lengths drawn: " + written),
         lengths_(parse_distribution(written, "--output")),
         random_(random_stream(seed, "workload.output")) {}
 
-  std::optional<SimTime> next_arrival() override { return inner_->next_arrival(); }
-  void take(TraceRequest& out) override {
-    inner_->take(out);
+ private:
+  void change(TraceRequest& request) override {
     const double drawn = std::round(lengths_->draw(random_));
-    out.output =
+    request.output =
         Tokens{static_cast<std::int64_t>(std::clamp(drawn, 1.0, static_cast<double>(kMaxTokens)))};
   }
-  bool at_end() override { return inner_->at_end(); }
-  void on_finished(std::int64_t index, SimTime now) override { inner_->on_finished(index, now); }
-  [[nodiscard]] bool is_closed_loop() const override { return inner_->is_closed_loop(); }
-  [[nodiscard]] ReadSummary summary() const override {
-    ReadSummary summary = inner_->summary();
-    summary.notes.push_back("output lengths drawn: " + written_);
-    return summary;
-  }
 
- private:
-  std::unique_ptr<RequestStream> inner_;
-  std::string written_;
   std::unique_ptr<Distribution> lengths_;
   RandomStream random_;
 };
@@ -424,8 +416,7 @@ std::unique_ptr<RequestStream> limit_patience(std::unique_ptr<RequestStream> str
   constexpr std::int64_t kNanosPerSecond = 1'000'000'000;
   const Ratio ratio = ratio_of(seconds, "--timeout", kLongestWait);
   return std::make_unique<ImpatientClients>(
-      std::move(stream), Nanos{scaled(kNanosPerSecond, ratio.over, ratio.under, false)},
-      std::string(seconds));
+      std::move(stream), Nanos{scaled(kNanosPerSecond, ratio.over, ratio.under, false)}, seconds);
 }
 
 std::unique_ptr<RequestStream> draw_outputs(std::unique_ptr<RequestStream> stream,
