@@ -57,6 +57,11 @@ std::unique_ptr<RequestStream> with_options(std::unique_ptr<RequestStream> strea
   if (options.requests) {
     stream = limit_requests(std::move(stream), *options.requests);
   }
+  if (options.closed_loop && stream->is_closed_loop() && options.traces.empty()) {
+    throw ConfigError(Problem{
+        "command line", "--closed-loop", fmt::format("{}", *options.closed_loop),
+        "generated requests with arrival times", "those of `closed` say clients=N themselves"});
+  }
   if (options.closed_loop && !stream->is_closed_loop()) {
     stream = close_loop(std::move(stream), *options.closed_loop, Nanos{});
   }

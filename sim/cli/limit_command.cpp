@@ -98,6 +98,11 @@ std::vector<search::LimitRequest> requests_of(const po::variables_map& values,
       problems.add({"command line", "--find", written, "--worst-case with it", ""});
       continue;
     }
+    if (knob == search::kClientsKnob && base.worst_case) {
+      problems.add({"command line", "--find", written, "a workload whose clients can be counted",
+                    "the worst case sends all its requests at once"});
+      continue;
+    }
     std::optional<search::Range> range;
     if (values.count("between") != 0) {
       const bool fraction =

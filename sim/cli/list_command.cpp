@@ -56,11 +56,17 @@ Rows links_rows() {
 }
 
 Rows engines_rows() {
-  std::vector<std::string> versions;
-  for (const Version& version : launch::known_versions(launch::Engine::kVllm).versions) {
-    versions.push_back(to_string(version));
+  Rows rows;
+  for (const launch::Engine engine :
+       {launch::Engine::kVllm, launch::Engine::kSglang, launch::Engine::kTrtllm}) {
+    std::vector<std::string> versions;
+    for (const Version& version : launch::known_versions(engine).versions) {
+      versions.push_back(to_string(version));
+    }
+    rows.emplace_back(launch::to_string(engine),
+                      fmt::format("versions {}", fmt::join(versions, " ")));
   }
-  return {{"vllm", fmt::format("versions {}", fmt::join(versions, " "))}};
+  return rows;
 }
 
 Rows formats_rows() {

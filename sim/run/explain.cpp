@@ -318,7 +318,7 @@ OrderedJson run_json(const EngineLog& log, const EngineRun& run, const ExplainOp
   if (identity.missing.empty()) {
     prediction = predict(run, identity);
   } else {
-    prediction.refused = fmt::format("{} not known", fmt::join(identity.missing, "; "));
+    prediction.refused = fmt::format("missing: {}", fmt::join(identity.missing, "; "));
   }
   const Plan* plan = prediction.plan ? &*prediction.plan : nullptr;
   const std::optional<Cause> cause = find_cause(run);

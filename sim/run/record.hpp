@@ -24,7 +24,7 @@ enum class RequestOutcome : std::uint8_t {
   kNotAdmitted,  // still waiting when the run ended
   kInterrupted,  // running when the run ended
   kRejectedQueueFull,
-  kAborted,  // by the engine, for want of memory
+  kAborted,  // its client gave up, or the engine, for want of memory
   kFailed,   // its server died, or its KV was lost on the way
 };
 std::string_view name_of(RequestOutcome outcome);
