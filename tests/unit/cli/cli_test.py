@@ -370,6 +370,8 @@ class Cli(unittest.TestCase):
             done = self.run_oomcast("list", kind, "--json")
             self.assertEqual(done.returncode, 0)
             self.assertGreater(len(json.loads(done.stdout)), 0)
+        engines = json.loads(self.run_oomcast("list", "engines", "--json").stdout)
+        self.assertEqual([row["name"] for row in engines], ["vllm", "sglang", "trtllm"])
 
     # ---- what is refused ------------------------------------------------------------------------
 
@@ -383,6 +385,13 @@ class Cli(unittest.TestCase):
         self.refuses("plan", "--gpu", "H100", "--launch", "vllm serve meta-llama/Lama-3.1-8B-Instruct",
                      mentions=["meta-llama/Llama-3.1-8B-Instruct", "--model-config"])
         self.refuses("list", "modles", mentions=["models"])
+
+    def test_numbers_of_clients_that_nothing_follows(self):
+        launch = ("--launch", "vllm serve Qwen/Qwen3-8B", "--gpu", "L40S")
+        self.refuses("limit", *launch, "--worst-case", "--find", "concurrency",
+                     mentions=["concurrency", "at once"])
+        self.refuses("replay", *launch, "--closed-loop", "4", "--synthetic",
+                     "closed:clients=3,requests=20,input=10,output=5", mentions=["clients=N"])
 
     def test_options_without_a_value_or_with_a_wrong_one(self):
         self.refuses("plan", *LLAMA, "--seed", "x", mentions=["--seed: ", "one value, N", "'x'"])
