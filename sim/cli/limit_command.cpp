@@ -58,6 +58,8 @@ search::PointBase base_of(const po::variables_map& values, const search::Criteri
       problems.add({"command line", "--worst-case", "", "no --trace or --synthetic beside it", ""});
     }
     base.workload = std::make_shared<workloads::RecordedWorkload>(workload);
+  } else {
+    refuse_workload_changes(values, problems);
   }
   if (criterion.needs_workload() && !base.replays()) {
     problems.add({"command line", "--until", criterion.text(),
@@ -92,6 +94,11 @@ std::vector<search::LimitRequest> requests_of(const po::variables_map& values,
         search::canonical_knob(launch, written == "concurrency" ? search::kClientsKnob : written);
     if (search::is_workload_knob(knob) && !base.replays()) {
       problems.add({"command line", "--find", written, "a workload: --trace or --synthetic", ""});
+      continue;
+    }
+    if (search::is_workload_knob(knob) && knob != search::kContextKnob && base.worst_case) {
+      problems.add({"command line", "--find", written, "--trace or --synthetic with it",
+                    "of the worst case only context-length can change"});
       continue;
     }
     if (knob == search::kContextKnob && !base.worst_case) {
