@@ -292,6 +292,7 @@ class WarmedUp : public RequestStream {
       return;
     }
     inner_->take(out);
+    out.warm_up = false;
     out.index += first_;
     out.arrival = out.arrival + begin_;
   }

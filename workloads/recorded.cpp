@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/core/error.hpp"
+
 namespace oomcast::workloads {
 namespace {
 
@@ -24,9 +26,26 @@ class KeptStream final : public RequestStream {
   std::size_t next_ = 0;
 };
 
+[[noreturn]] void refuse_pipe(const char* option) {
+  throw ConfigError(
+      Problem{"command line", option, "-", "a file", "it is read again for every run"});
+}
+
 }  // namespace
 
 RecordedWorkload::RecordedWorkload(WorkloadOptions options) : options_(std::move(options)) {
+  if (options_.warm_up == "-") {
+    refuse_pipe("--warm-up");
+  }
+  keep();
+  const auto& traces = options_.traces;
+  if (!is_kept_ && std::find(traces.begin(), traces.end(), "-") != traces.end()) {
+    refuse_pipe("--trace");
+  }
+  static_cast<void>(play());  // what is wrong in all runs is told before the first
+}
+
+void RecordedWorkload::keep() {
   WorkloadOptions plain = options_;
   plain.rate_scale.clear();
   plain.prompt_scale.clear();

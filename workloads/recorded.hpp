@@ -22,7 +22,7 @@ class RecordedWorkload {
   };
 
   // Sessions that wait for answers, and more requests than can be kept, are read anew each time;
-  // standard input cannot be. Throws ConfigError as make_workload() does.
+  // a warm-up too; standard input cannot be. Throws ConfigError as make_workload() does.
   explicit RecordedWorkload(WorkloadOptions options);
 
   // Throws ConfigError for a change that is no valid option.
@@ -34,6 +34,8 @@ class RecordedWorkload {
 
  private:
   static constexpr std::size_t kMostRequests = 1'000'000;
+
+  void keep();
 
   WorkloadOptions options_;
   bool is_kept_ = false;

@@ -137,6 +137,9 @@ void Parser::set(const std::string& key, const std::string& value) {
       out_.adapters = count(key, value, 0, 1'000'000);
     } else if (key == "class") {
       out_.class_name = value;
+      if (value.empty()) {
+        complain(key, value, "a name");
+      }
     } else if (key == "think") {
       out_.think = parse_distribution(value, key);
     } else if (key == "patience") {

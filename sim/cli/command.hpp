@@ -113,6 +113,8 @@ ExplainOptions log_choices(const po::variables_map& values);
 // What requests a run serves.
 po::options_description workload_options();
 workloads::WorkloadOptions workload_choices(const po::variables_map& values);
+// For a command without a workload: complains about options that would change one.
+void refuse_workload_changes(const po::variables_map& values, Problems& problems);
 
 // As strftime formats it.
 std::string utc_now(const char* format);

@@ -58,6 +58,8 @@ search::PointBase base_of(const po::variables_map& values, const search::Criteri
       problems.add({"command line", "--worst-case", "", "no --trace or --synthetic beside it", ""});
     }
     base.workload = std::make_shared<workloads::RecordedWorkload>(workload);
+  } else {
+    refuse_workload_changes(values, problems);
   }
   if (criterion.needs_workload() && !base.replays()) {
     problems.add({"command line", "--until", criterion.text(),
@@ -94,13 +96,13 @@ std::vector<search::LimitRequest> requests_of(const po::variables_map& values,
       problems.add({"command line", "--find", written, "a workload: --trace or --synthetic", ""});
       continue;
     }
-    if (knob == search::kContextKnob && !base.worst_case) {
-      problems.add({"command line", "--find", written, "--worst-case with it", ""});
+    if (search::is_workload_knob(knob) && knob != search::kContextKnob && base.worst_case) {
+      problems.add({"command line", "--find", written, "--trace or --synthetic with it",
+                    "of the worst case only context-length can change"});
       continue;
     }
-    if (knob == search::kClientsKnob && base.worst_case) {
-      problems.add({"command line", "--find", written, "a workload whose clients can be counted",
-                    "the worst case sends all its requests at once"});
+    if (knob == search::kContextKnob && !base.worst_case) {
+      problems.add({"command line", "--find", written, "--worst-case with it", ""});
       continue;
     }
     std::optional<search::Range> range;

@@ -203,10 +203,14 @@ int run(const po::variables_map& values) {
                       {},
                       {},
                       {}};
+  Problems problems;
   if (replays) {
-    Problems problems;
     check_replay(base.deployment, Detail::kClasses, problems);
-    problems.raise_if_any();
+  } else {
+    refuse_workload_changes(values, problems);
+  }
+  problems.raise_if_any();
+  if (replays) {
     base.workload = std::make_shared<workloads::RecordedWorkload>(workload);
   }
   search::ThreadWorkers threads(jobs);

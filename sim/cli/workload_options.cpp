@@ -53,4 +53,14 @@ workloads::WorkloadOptions workload_choices(const po::variables_map& values) {
   return input;
 }
 
+void refuse_workload_changes(const po::variables_map& values, Problems& problems) {
+  for (const char* name : {"trace-format", "output", "warm-up", "requests", "rate-scale",
+                           "prompt-scale", "timeout", "closed-loop"}) {
+    if (values.count(name) != 0 && !values[name].defaulted()) {
+      problems.add(
+          {"command line", fmt::format("--{}", name), "", "--trace or --synthetic with it", ""});
+    }
+  }
+}
+
 }  // namespace oomcast::cli

@@ -76,9 +76,9 @@ std::string serving(const OrderedJson& a, const OrderedJson& b) {
     const char* inner;
   };
   for (const Figure& figure :
-       {Figure{"requests finished", "finished", ""}, Figure{"preemptions", "preemptions", ""},
-        Figure{"steps", "steps", ""}, Figure{"makespan, s", "makespan_s", ""},
-        Figure{"first token p99, s", "ttft_s", "p99"},
+       {Figure{"requests finished", "finished", ""}, Figure{"requests given up", "aborted", ""},
+        Figure{"preemptions", "preemptions", ""}, Figure{"steps", "steps", ""},
+        Figure{"makespan, s", "makespan_s", ""}, Figure{"first token p99, s", "ttft_s", "p99"},
         Figure{"output token p99, s", "tpot_s", "p99"}}) {
     const double left = number(a, figure.key, figure.inner);
     const double right = number(b, figure.key, figure.inner);
@@ -170,7 +170,7 @@ std::string compare_text(const OrderedJson& json) {
     return out;
   }
   if (json.at("changes").empty()) {
-    return out + "\nNothing that was given differs.\n";
+    return out + "\nThe launches do not differ.\n";
   }
   return out + (json.at("changes").front().at("outcome").is_null() ? names(json) : shares(json));
 }

@@ -78,14 +78,23 @@ void RequestDesk::finish(std::int64_t index, RequestOutcome outcome, Tokens outp
 }
 
 void RequestDesk::close() {
-  log_.for_each_open([](RequestRow& row) {
+  // What was to come after a warm-up comes although that is not answered.
+  const auto end_warm_up = [this](const RequestRow& row) {
+    if (row.warm_up) {
+      answered(row.index, std::max(row.arrival, last_finish_));
+    }
+  };
+  log_.for_each_open([&](RequestRow& row) {
+    end_warm_up(row);
     if (row.outcome == RequestOutcome::kNotAdmitted && row.first_scheduled != RequestRow::kNever) {
       row.outcome = RequestOutcome::kInterrupted;
     }
   });
   log_.close_all();
   while (stream_.next_arrival()) {
-    log_.close(take().index);
+    const std::int64_t index = take().index;
+    end_warm_up(row(index));
+    log_.close(index);
   }
   const SimTime began = began_.value_or(SimTime{});
   totals_.makespan = last_finish_ > began ? last_finish_ - began : Nanos{0};

@@ -11,6 +11,9 @@ namespace {
 
 constexpr int kLooks = 6;
 constexpr double kNearlyFull = 0.99;
+// Percent of the requests that may lie above a percentile.
+constexpr std::int64_t kAboveP99 = 1;
+constexpr std::int64_t kAboveMedian = 50;
 
 std::optional<double> parse_seconds(std::string text) {
   double unit = 1;
@@ -85,8 +88,12 @@ Criterion::Criterion(const std::string& text) : text_(text) {
                               "tpot_p50>50ms, latency>30s)",
                               did_you_mean(text, names)});
   }
-  holds_ = [figure = found->figure, bound = *bound](const ServingFigures& on) {
-    return on.*figure <= bound;
+  // Who gave up waited longer than any bound; where nothing finished there is no time to hold.
+  const std::int64_t above_percentile =
+      std::string_view(found->name).ends_with("_p50") ? kAboveMedian : kAboveP99;
+  holds_ = [figure = found->figure, bound = *bound, above_percentile](const ServingFigures& on) {
+    return on.*figure <= bound && (on.finished > 0 || on.requests == 0) &&
+           on.aborted * 100 <= above_percentile * (on.finished + on.aborted);
   };
 }
 

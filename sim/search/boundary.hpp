@@ -20,7 +20,8 @@
 namespace oomcast::search {
 
 // What ends the search: "oom", "preemption", "kv_full", or a time of the finished requests and its
-// bound, "ttft_p99>2s", "tpot>50ms" (without a percentile: the 99th).
+// bound, which those that were given up exceed, "ttft_p99>2s", "tpot>50ms" (without a percentile:
+// the 99th).
 class Criterion {
  public:
   // Throws ConfigError, naming the choices.

@@ -82,6 +82,7 @@ ServingFigures serving_figures(const RunTotals& totals) {
   ServingFigures out;
   out.requests = totals.requests;
   out.finished = totals.finished;
+  out.aborted = totals.aborted;
   out.preemptions = totals.preemptions;
   out.makespan = seconds(totals.makespan.count());
   out.goodput =

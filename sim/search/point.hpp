@@ -44,6 +44,7 @@ struct RankFigures {
 struct ServingFigures {
   std::int64_t requests = 0;  // offered
   std::int64_t finished = 0;
+  std::int64_t aborted = 0;  // given up by their clients
   std::int64_t preemptions = 0;
   double makespan = 0;
   double goodput = 0;  // output tokens of finished requests a second

@@ -21,6 +21,7 @@ std::string key_of(const ServingTime& time) { return std::string(time.name) + "_
 Json serving_json(const ServingFigures& serving) {
   Json json = {{"requests", serving.requests},
                {"finished", serving.finished},
+               {"aborted", serving.aborted},
                {"preemptions", serving.preemptions},
                {"makespan_s", serving.makespan},
                {"goodput", serving.goodput},
@@ -36,6 +37,7 @@ ServingFigures serving_from(const Json& json) {
   ServingFigures out;
   out.requests = json.at("requests").get<std::int64_t>();
   out.finished = json.at("finished").get<std::int64_t>();
+  out.aborted = json.at("aborted").get<std::int64_t>();
   out.preemptions = json.at("preemptions").get<std::int64_t>();
   out.makespan = json.at("makespan_s").get<double>();
   out.goodput = json.at("goodput").get<double>();

@@ -65,6 +65,7 @@ Column serving_column(std::string name, Of of) {
 void add_serving_columns(std::vector<Column>& out) {
   out.push_back(serving_column("requests", [](const auto& on) { return on.requests; }));
   out.push_back(serving_column("finished", [](const auto& on) { return on.finished; }));
+  out.push_back(serving_column("aborted", [](const auto& on) { return on.aborted; }));
   out.push_back(serving_column("preemptions", [](const auto& on) { return on.preemptions; }));
   out.push_back(serving_column("makespan_s", [](const auto& on) { return on.makespan; }));
   out.push_back(serving_column("goodput_tokens_per_s", [](const auto& on) { return on.goodput; }));
@@ -82,8 +83,11 @@ std::vector<Measure> measures(bool replays, std::optional<double> cost_per_gpu_h
   if (replays) {
     out.push_back(serving_measure("goodput_tokens_per_s", true,
                                   [](const ServingFigures& on) { return on.goodput; }));
-    out.push_back(
-        serving_measure("ttft_p99_s", false, [](const ServingFigures& on) { return on.ttft_p99; }));
+    out.push_back({"ttft_p99_s", false, [](const PointResult& point) -> std::optional<double> {
+                     return point.serving && point.serving->finished > 0
+                                ? std::optional(point.serving->ttft_p99)
+                                : std::nullopt;
+                   }});
   } else {
     out.push_back({"kv_tokens_total", true, [](const PointResult& point) {
                      const auto tokens = point.kv_tokens_total();

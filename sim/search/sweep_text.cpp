@@ -79,8 +79,9 @@ Row row_of(const Sweep& sweep, std::size_t point, bool on_front) {
   if (sweep.replays) {
     const auto& serving = result.serving;
     row.push_back(serving ? fmt::format("{:.0f}", serving->goodput) : "-");
-    row.push_back(serving ? fmt::format("{:.2f} s", serving->ttft_p99) : "-");
-    row.push_back(serving ? fmt::format("{:.1f} ms", serving->tpot_p99 * 1000) : "-");
+    const bool has_times = serving && serving->finished > 0;
+    row.push_back(has_times ? fmt::format("{:.2f} s", serving->ttft_p99) : "-");
+    row.push_back(has_times ? fmt::format("{:.1f} ms", serving->tpot_p99 * 1000) : "-");
     row.push_back(serving ? format_count(serving->preemptions) : "-");
   }
   row.push_back(outcome_text(result));

@@ -470,6 +470,7 @@ void AgenticStream::take(TraceRequest& out) {
   out.parent_id = number == 0 ? "" : fmt::format("{}/{}/{}", session.id, step.thread, number - 1);
   out.turn = static_cast<std::int32_t>(number) + 1;
   out.think = number == 0 ? Nanos{} : turn.think;
+  out.patience.reset();
   out.priority = 0;
   out.adapter.clear();
   in_flight_.emplace(out.index, std::move(step));

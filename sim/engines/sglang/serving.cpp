@@ -140,6 +140,10 @@ void check_state_replay(const Deployment& deployment, Problems& problems) {
     refuse("--mamba-scheduler-strategy", "extra_buffer_lazy", "another strategy for a replay",
            "tracking slots that come and go are not modelled");
   }
+  if (!deployment.tracks_states && deployment.page_size > Tokens{1}) {
+    refuse("--page-size", fmt::format("{}", deployment.page_size.count()), "1 for a replay",
+           "states without --mamba-scheduler-strategy extra_buffer are cached token by token");
+  }
   // The chunk of Mamba kernels stands in a model's config, but not in our description of it.
   if (deployment.tracks_states &&
       (has(models::AttentionKind::kMamba1) || has(models::AttentionKind::kMamba2))) {

@@ -487,6 +487,26 @@ class Cli(unittest.TestCase):
         self.refuses("replay", *LLAMA, "--trace", "no-such-file", "--out", "out",
                      mentions=["no-such-file"])
 
+    def test_a_workload_behind_a_warm_up_is_counted_although_it_never_came(self):
+        out = self.root / "late"
+        warm_up = self.root / "warm.csv"
+        warm_up.write_text("arrival_s,input_tokens,output_tokens\n0,100,5\n")
+        done = self.run_oomcast("replay", *LLAMA, "--assume", "available_kv_gib=0.5", "--out", out,
+                                "--synthetic", "batch:requests=7,input=10,output=10",
+                                "--warm-up", warm_up)
+        self.assertEqual(done.returncode, 3, done)
+        totals = json.loads((out / "record.json").read_text())["totals"]
+        self.assertEqual((totals["requests"], totals["unfinished"]), (7, 7))
+        self.assertEqual(len(read_csv(out / "requests.csv")), 7)
+
+    def test_workload_options_without_a_workload(self):
+        self.refuses("sweep", *LLAMA, "--vary", "max-num-seqs=1,2", "--timeout", "2",
+                     mentions=["--timeout", "--trace or --synthetic"])
+        self.refuses("limit", *LLAMA, "--find", "max-num-seqs", "--worst-case", "--prompt-scale",
+                     "2", mentions=["--prompt-scale"])
+        self.refuses("limit", *LLAMA, "--find", "prompt-scale", "--worst-case",
+                     mentions=["--find", "prompt-scale"])
+
     def test_bad_configs(self):
         configs = {
             "deep.json": "[" * 10_000 + "]" * 10_000,

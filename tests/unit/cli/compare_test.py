@@ -138,7 +138,9 @@ class Compare(unittest.TestCase):
         self.assertEqual(plans["changes"], runs["changes"])
         line = self.compare("compare", "a", QWEN + " --max-num-seqs 8", *CARD)
         self.assertEqual(line["difference"], runs["difference"])
-        self.assertIn("requests finished", self.oomcast("compare", "a", "b").stdout)
+        text = self.oomcast("compare", "a", "b").stdout
+        self.assertIn("requests finished", text)
+        self.assertIn("requests given up", text)
 
     def test_what_is_refused(self):
         def refuses(*words, mentions):

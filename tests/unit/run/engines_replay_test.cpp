@@ -130,6 +130,7 @@ TEST(SglangReplay, TreesOverStatesAreRefusedWhereTheyAreNotModelled) {
   EXPECT_EQ(refusals(qwen, "", "0.5.22"), 0U);
   EXPECT_EQ(refusals(qwen, "", "0.5.21"), 1U);
   EXPECT_EQ(refusals(qwen, "--mamba-radix-cache-strategy extra_buffer_lazy", "0.5.23"), 1U);
+  EXPECT_EQ(refusals(qwen, "--mamba-radix-cache-strategy no_buffer --page-size 16", "0.5.23"), 1U);
 }
 
 TEST(SglangReplay, ADecodeInAGraphAddsTheSamplersProbabilities) {

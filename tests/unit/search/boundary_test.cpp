@@ -75,6 +75,23 @@ TEST(Criterion, BoundsOfTimesAndCounts) {
   EXPECT_FALSE(Criterion("ttft>2s").holds(point(false)));
 }
 
+// Times are of those that finished; who gave up waited longer.
+TEST(Criterion, RequestsGivenUpExceedEveryBound) {
+  PointResult served = point(true);
+  served.serving = ServingFigures{};
+  served.serving->requests = 100;
+  served.serving->finished = 99;
+  served.serving->aborted = 1;
+  EXPECT_TRUE(Criterion("ttft>2s").holds(served));
+  served.serving->finished = 98;
+  served.serving->aborted = 2;
+  EXPECT_FALSE(Criterion("ttft>2s").holds(served));
+  EXPECT_TRUE(Criterion("ttft_p50>2s").holds(served));
+  served.serving->finished = 0;
+  served.serving->aborted = 0;  // all were rejected
+  EXPECT_FALSE(Criterion("ttft_p50>2s").holds(served));
+}
+
 TEST(Criterion, NonsenseIsRefused) {
   for (const char* text : {"", "ttft", "ttft>", "ttft>2m", "ttft>-1s", "oom>1", "memory"}) {
     EXPECT_THROW(Criterion{text}, ConfigError) << text;

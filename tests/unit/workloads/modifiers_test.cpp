@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tests/unit/workloads/trace_helpers.hpp"
+#include "workloads/recorded.hpp"
 
 namespace oomcast::workloads {
 namespace {
@@ -114,6 +115,61 @@ TEST(Modifiers, TheWorkloadBeginsOnceTheWarmUpIsAnswered) {
     EXPECT_EQ(request.arrival, SimTime{Nanos{9 + i}});
   }
   EXPECT_TRUE(stream->at_end());
+}
+
+// A trace as its own warm-up: another tokenizer's lengths and drawn outputs hold for both.
+TEST(Modifiers, AWarmUpIsScaledAndDrawnAsTheWorkload) {
+  const TempFile file("arrival_s,input_tokens\n0,5\n0,6\n");
+  auto stream = make_workload({.traces = {file.path()},
+                               .warm_up = file.path(),
+                               .output = "uniform(10,1000)",
+                               .prompt_scale = "2",
+                               .seed = 1});
+  std::vector<TraceRequest> requests(4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    ASSERT_TRUE(stream->next_arrival());
+    stream->take(requests[i]);
+    EXPECT_EQ(requests[i].warm_up, i < 2);
+    EXPECT_GE(requests[i].output, Tokens{10});
+    if (i == 1) {
+      stream->on_finished(0, SimTime{kSecond});
+      stream->on_finished(1, SimTime{kSecond});
+    }
+  }
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(requests[i].input, requests[i + 2].input);
+    EXPECT_NE(requests[i].output, requests[i + 2].output);
+  }
+  EXPECT_EQ(requests[0].input, Tokens{10});
+}
+
+TEST(Modifiers, TracesDrawApart) {
+  const TempFile file("arrival_s,input_tokens\n0,5\n");
+  auto stream = make_workload({.traces = {file.path(), file.path()}, .output = "uniform(10,1000)"});
+  const std::vector<TraceRequest> both = drain(*stream);
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_NE(both[0].output, both[1].output);
+}
+
+TEST(Modifiers, OptionsThatWouldChangeNothingAreRefused) {
+  const std::string open = "batch:requests=2,input=1,output=1";
+  EXPECT_THROW(make_workload({.synthetic = {open}, .output = "5"}), ConfigError);
+  EXPECT_THROW(make_workload({.synthetic = {open + ",class="}}), ConfigError);
+  EXPECT_THROW(make_workload({.synthetic = {"closed:clients=2,requests=2,input=1,output=1"},
+                              .closed_loop = 3}),
+               ConfigError);
+}
+
+// Before the first run of many, not in each.
+TEST(Recorded, WhatIsWrongInAllRunsIsToldAtOnce) {
+  const std::vector<std::string> synthetic = {"batch:requests=2,input=1,output=1"};
+  const RecordedWorkload good({.synthetic = synthetic, .timeout = "1"});
+  EXPECT_EQ(drain(*good.play()).size(), 2U);
+  EXPECT_THROW(RecordedWorkload({.synthetic = synthetic, .timeout = "-1"}), ConfigError);
+  EXPECT_THROW(RecordedWorkload({.synthetic = synthetic, .prompt_scale = "0"}), ConfigError);
+  EXPECT_THROW(RecordedWorkload({.synthetic = synthetic, .rate_scale = "x"}), ConfigError);
+  EXPECT_THROW(RecordedWorkload({.synthetic = synthetic, .warm_up = "no/such/file"}), ConfigError);
+  EXPECT_THROW(RecordedWorkload({.synthetic = synthetic, .warm_up = "-"}), ConfigError);
 }
 
 // Classes come merged by time, and differ although they are described alike.

@@ -63,6 +63,32 @@ TEST(Sessions, ATurnComesItsThinkTimeAfterTheAnswer) {
   EXPECT_EQ(stream->summary().read, 3);
 }
 
+// What another stream left in the request that is filled again stays out of it.
+TEST(Sessions, ARequestTakesNothingFromTheOneBefore) {
+  const std::string one = session("a", turn(70, 5, "1", ",\"t\":0"));
+  TraceRequest fresh;
+  open_text(one, 1)->take(fresh);
+  TraceRequest used;
+  used.patience = Nanos{5};
+  used.priority = 3;
+  used.adapter = "x";
+  used.output_continues_content = true;
+  used.content = {{7, Tokens{8}}};
+  open_text(one, 1)->take(used);
+  EXPECT_EQ(used, fresh);
+
+  const TempFile sessions(one);
+  const TempFile warm_up("arrival_s,input_tokens,output_tokens\n0,1,1\n");
+  const auto stream = make_workload({.traces = {sessions.path()}, .warm_up = warm_up.path()});
+  ASSERT_TRUE(stream->next_arrival());
+  stream->take(used);
+  EXPECT_TRUE(used.warm_up);
+  stream->on_finished(0, at_ms(1));
+  ASSERT_TRUE(stream->next_arrival());
+  stream->take(used);
+  EXPECT_FALSE(used.warm_up);
+}
+
 TEST(Sessions, SoManyAtOnceAndTheNextWhenOneEnds) {
   const std::string one = turn(64, 1, "1", "");
   const auto stream = open_text(session("a", one) + session("b", one) + session("c", one), 2);
