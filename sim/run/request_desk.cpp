@@ -6,6 +6,8 @@ namespace oomcast {
 namespace {
 
 constexpr std::int64_t kProgressEvery = 4096;  // requests
+// Rows of requests that come after a run has ended.
+constexpr std::int64_t kMostUnserved = 1'000'000;
 
 }  // namespace
 
@@ -91,7 +93,8 @@ void RequestDesk::close() {
     }
   });
   log_.close_all();
-  while (stream_.next_arrival()) {
+  // A generator may have more than a disk holds.
+  for (std::int64_t left = kMostUnserved; left > 0 && stream_.next_arrival(); --left) {
     const std::int64_t index = take().index;
     end_warm_up(row(index));
     log_.close(index);

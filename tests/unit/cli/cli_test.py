@@ -389,7 +389,7 @@ class Cli(unittest.TestCase):
     def test_numbers_of_clients_that_nothing_follows(self):
         launch = ("--launch", "vllm serve Qwen/Qwen3-8B", "--gpu", "L40S")
         self.refuses("limit", *launch, "--worst-case", "--find", "concurrency",
-                     mentions=["concurrency", "at once"])
+                     mentions=["concurrency", "worst case"])
         self.refuses("replay", *launch, "--closed-loop", "4", "--synthetic",
                      "closed:clients=3,requests=20,input=10,output=5", mentions=["clients=N"])
 
