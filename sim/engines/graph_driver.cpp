@@ -96,15 +96,19 @@ GraphCosts graph_costs(const std::optional<Version>& driver, std::vector<std::st
   return out;
 }
 
+LayerSums layer_sums(int tp, bool by_nccl) {
+  constexpr std::int64_t kSums = 2;
+  return tp == 1 ? LayerSums{} : LayerSums{kSums, by_nccl};
+}
+
 LayerSums layer_sums(const models::GpuSpec& gpu, int tp, const comm::EngineVersion& engine,
                      bool custom_all_reduce) {
-  constexpr std::int64_t kSums = 2;
   if (tp == 1) {
-    return {};
+    return {};  // no group to ask about
   }
   const bool own = custom_all_reduce &&
                    comm::custom_all_reduce_limit(comm::group_on_node(gpu, tp), engine, false);
-  return {kSums, !own};
+  return layer_sums(tp, !own);
 }
 
 Bytes whole_graph(const GraphCosts& costs, const models::ModelSpec& model,

@@ -42,6 +42,8 @@ struct LayerSums {
   std::int64_t count = 0;
   bool by_nccl = false;  // else the engine's own kernel makes them
 };
+LayerSums layer_sums(int tp, bool by_nccl);
+// By the engine's own kernel where that is on and fits the card's links.
 LayerSums layer_sums(const models::GpuSpec& gpu, int tp, const comm::EngineVersion& engine,
                      bool custom_all_reduce);
 

@@ -135,7 +135,6 @@ Bytes workspace(const Deployment& deployment, const char* name) {
       .value_or(Bytes{0});
 }
 
-// FlashInferAttnBackend sets its size by architecture, and for batch-invariant kernels.
 // FlashInfer plans full and windowed layers apart: of wrappers for paged prefill, verification and
 // decode there is one for each; ragged prefill has one (layers/attention/flashinfer_backend.py).
 std::int64_t flashinfer_windows(const Deployment& deployment) {
@@ -144,6 +143,7 @@ std::int64_t flashinfer_windows(const Deployment& deployment) {
   return windows ? 2 : 1;
 }
 
+// FlashInferAttnBackend sets its size by architecture, and for batch-invariant kernels.
 const char* flashinfer_workspace(const Deployment& deployment) {
   if (deployment.launch.on("enable-deterministic-inference")) {
     return "sglang.flashinfer_deterministic";

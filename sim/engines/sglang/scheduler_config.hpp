@@ -36,8 +36,7 @@ struct HostTierSettings {
 
 // Recurrent layers (mem_cache/memory_pool.py, HybridReqToTokenPool; runtime_context.py for the
 // grids). With a prefix cache states go to its tree: at the ends of chunks and sequences as they
-// are
-// (--mamba-scheduler-strategy no_buffer), or where they were tracked into slots beside the
+// are (--mamba-scheduler-strategy no_buffer), or where they were tracked into slots beside the
 // request's own (extra_buffer).
 struct StatePoolSettings {
   std::int64_t slots = 0;  // without the one for padding

@@ -278,7 +278,7 @@ class StageStartup {
     const Bytes driver =
         align_up(whole_graph(deployment_.graph_costs, model,
                              models::stage_layers(model, deployment_.shard(state_->stage)),
-                             {deployment_.tp > 1 ? 2 : 0, false}),
+                             layer_sums(deployment_.tp, false)),
                  allocator::kDriverUnit);
     for (const std::int64_t size : deployment_.graph_sizes) {
       const Bytes before = pool();
